@@ -1,0 +1,91 @@
+"""Fixtures every layer shares: one real PostgreSQL, a fresh database per test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import flask_migrate
+import psycopg
+import pytest
+from flask import Flask
+
+from tests.support import KEYRING, in_database
+from webhooks import embedded
+from webhooks.app import create_app
+from webhooks.db import connect
+from webhooks.settings import Settings
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server_url() -> Iterator[str]:
+    """URL of a database server's maintenance database: DATABASE_URL's, or the embedded one."""
+    if os.environ.get("DATABASE_URL"):
+        yield os.environ["DATABASE_URL"]
+        return
+    # Not under pytest's own folder: root lends the server to an account that cannot enter it.
+    data_dir = Path(tempfile.mkdtemp(prefix="webhooks-test-"))
+    data_dir.chmod(0o711)
+    server = embedded.open_server(data_dir)
+    server.start({"fsync": "off"})
+    yield server.url("postgres")
+    server.stop("immediate")
+    shutil.rmtree(data_dir, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def template(server_url: str) -> Iterator[str]:
+    """Name of a migrated database that each test's own is copied from."""
+    name = f"webhooks_template_{os.getpid()}"
+    with psycopg.connect(server_url, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}")
+        app = create_app(Settings(database_url=in_database(server_url, name), keyring=KEYRING))
+        with app.app_context():
+            flask_migrate.upgrade()
+            app.extensions["sqlalchemy"].engine.dispose()
+        yield name
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def database_url(server_url: str, template: str) -> Iterator[str]:
+    """A fresh, migrated database for one test."""
+    name = f"webhooks_test_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(server_url, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
+        yield in_database(server_url, name)
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def settings(database_url: str) -> Settings:
+    """Development mode: loopback targets over plain http are allowed."""
+    return Settings.from_env({
+        "DATABASE_URL": database_url,
+        "WEBHOOKS_KEYRING": KEYRING,
+        "WEBHOOKS_MODE": "development",
+        "WEBHOOKS_ALLOW_HTTP": "true",
+        "WEBHOOKS_ALLOW_CIDRS": "127.0.0.0/8,::1/128",
+    })
+
+
+@pytest.fixture
+def connection(database_url: str) -> Iterator[psycopg.Connection]:
+    """An autocommit connection to the test's database."""
+    with connect(database_url, "test") as opened:
+        yield opened
+
+
+@pytest.fixture
+def app(settings: Settings) -> Iterator[Flask]:
+    """The web application on the test's database."""
+    made = create_app(settings)
+    yield made
+    with made.app_context():
+        made.extensions["sqlalchemy"].engine.dispose()

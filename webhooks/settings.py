@@ -1,0 +1,132 @@
+"""Settings: one frozen object, read from the environment and checked at start."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class SettingsError(ValueError):
+    """A setting is unknown, missing or wrong; the text names it and its value."""
+
+
+def _setting(env: str, default: Any, *, secret: bool = False, low: float = 0, high: float = 1e9) -> Any:
+    """A field read from ``env``; numbers must lie in [low, high]."""
+    meta = {"env": env, "secret": secret, "low": low, "high": high}
+    return field(default=default, repr=not secret, metadata=meta)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that an operator can set. ``_s`` are seconds, ``_bytes`` bytes."""
+
+    database_url: str = _setting("DATABASE_URL", "", secret=True)
+    listen_url: str = _setting("WEBHOOKS_LISTEN_URL", "", secret=True)
+    keyring: str = _setting("WEBHOOKS_KEYRING", "", secret=True)
+    data_dir: str = _setting("WEBHOOKS_DATA_DIR", "")
+    mode: str = _setting("WEBHOOKS_MODE", "production")
+    allow_http: bool = _setting("WEBHOOKS_ALLOW_HTTP", False)
+    allow_cidrs: tuple[Network, ...] = _setting("WEBHOOKS_ALLOW_CIDRS", ())
+    deny_cidrs: tuple[Network, ...] = _setting("WEBHOOKS_DENY_CIDRS", ())
+    trusted_proxies: int = _setting("WEBHOOKS_TRUSTED_PROXIES", 0, high=10)
+    log_level: str = _setting("WEBHOOKS_LOG_LEVEL", "info")
+
+    max_payload_bytes: int = _setting("WEBHOOKS_MAX_PAYLOAD_BYTES", 262_144, low=1, high=2**24)
+    retry_base_s: float = _setting("WEBHOOKS_RETRY_BASE_S", 10.0, low=0.01, high=86_400)
+    retry_factor: float = _setting("WEBHOOKS_RETRY_FACTOR", 4.0, low=1, high=100)
+    retry_cap_s: float = _setting("WEBHOOKS_RETRY_CAP_S", 86_400.0, low=0.01, high=604_800)
+    retry_attempts: int = _setting("WEBHOOKS_RETRY_ATTEMPTS", 10, low=1, high=100)
+    attempt_timeout_s: float = _setting("WEBHOOKS_ATTEMPT_TIMEOUT_S", 20.0, low=1, high=60)
+    connect_timeout_s: float = _setting("WEBHOOKS_CONNECT_TIMEOUT_S", 5.0, low=0.1, high=60)
+    endpoint_max_in_flight: int = _setting("WEBHOOKS_ENDPOINT_MAX_IN_FLIGHT", 50, low=1, high=1000)
+    max_in_flight: int = _setting("WEBHOOKS_MAX_IN_FLIGHT", 512, low=1, high=10_000)
+    lease_s: float = _setting("WEBHOOKS_LEASE_S", 30.0, low=3, high=3600)
+    heartbeat_s: float = _setting("WEBHOOKS_HEARTBEAT_S", 5.0, low=0.1, high=600)
+
+    @property
+    def development(self) -> bool:
+        """Plain http and loopback targets are allowed, and every page says so."""
+        return self.mode == "development"
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Settings:
+        """Read settings; SettingsError for an unknown name or a wrong value.
+
+        ``NAME_FILE`` gives the path of a file that holds a secret's value.
+        """
+        known = {f.metadata["env"]: f for f in fields(cls)}
+        values: dict[str, Any] = {}
+        for name, f in known.items():
+            text = _read(env, name, secret=f.metadata["secret"])
+            if text is not None:
+                values[f.name] = _parse(name, text, f.default, f.metadata)
+        files = {f"{n}_FILE" for n, f in known.items() if f.metadata["secret"]}
+        for name in env:
+            if name.startswith("WEBHOOKS_") and name not in known and name not in files:
+                raise SettingsError(f"{name}={env[name][:80]!r} is not a setting; {_nearest(name, known)}")
+        settings = cls(**values)
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        if self.mode not in ("production", "development"):
+            raise SettingsError(f"WEBHOOKS_MODE={self.mode!r}: give production or development")
+        if self.log_level not in ("debug", "info", "warning", "error"):
+            raise SettingsError(
+                f"WEBHOOKS_LOG_LEVEL={self.log_level!r}: give debug, info, warning or error"
+            )
+        if self.heartbeat_s * 2 > self.lease_s:
+            raise SettingsError(
+                f"WEBHOOKS_HEARTBEAT_S={self.heartbeat_s:g}: at most half of WEBHOOKS_LEASE_S "
+                f"({self.lease_s:g})"
+            )
+
+
+def _read(env: Mapping[str, str], name: str, *, secret: bool) -> str | None:
+    path = env.get(f"{name}_FILE") if secret else None
+    if path is None:
+        return env.get(name)
+    if name in env:
+        raise SettingsError(f"{name} and {name}_FILE are both set; keep one")
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SettingsError(f"{name}_FILE={path!r} cannot be read: {error.strerror}") from error
+
+
+def _parse(name: str, text: str, default: Any, meta: Mapping[str, Any]) -> Any:
+    shown = "…" if meta["secret"] else repr(text[:80])
+    try:
+        if isinstance(default, bool):
+            return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
+        if isinstance(default, int | float):
+            number = type(default)(text)
+            if not meta["low"] <= number <= meta["high"]:
+                raise ValueError
+            return number
+        if isinstance(default, tuple):
+            return tuple(ipaddress.ip_network(part.strip()) for part in text.split(",") if part.strip())
+    except (KeyError, ValueError) as error:
+        raise SettingsError(f"{name}={shown}: give {_expected(default, meta)}") from error
+    return text
+
+
+def _expected(default: Any, meta: Mapping[str, Any]) -> str:
+    if isinstance(default, bool):
+        return "true or false"
+    if isinstance(default, tuple):
+        return "networks such as 10.0.0.0/8, separated by commas"
+    kind = "a whole number" if isinstance(default, int) else "a number"
+    return f"{kind} from {meta['low']:g} to {meta['high']:g}"
+
+
+def _nearest(name: str, known: Mapping[str, Any]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else "remove it"
