@@ -66,7 +66,7 @@ class Target:
 class Claim:
     """One delivery that this worker holds.
 
-    ``attempt`` is its number (from 1) and the fence; ``tries`` counts what was
+    ``worker_id`` and ``attempt`` (its number, from 1) are the fence; ``tries`` counts what was
     charged before it; ``lost`` the workers lost under it. ``payload`` or ``target``
     is None when its row is missing.
     """
@@ -83,6 +83,7 @@ class Claim:
     trigger: str
     payload: bytes | None
     target: Target | None
+    worker_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ CREATE TABLE webhooks.lanes (
     max_in_flight integer NOT NULL,
     failures integer NOT NULL DEFAULT 0,
     failing_since timestamptz,
+    -- Attempts in a row whose target address was refused.
+    blocked integer NOT NULL DEFAULT 0,
     deleted boolean NOT NULL DEFAULT false,
     CONSTRAINT pk_lanes PRIMARY KEY (shard, endpoint_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0,
@@ -107,6 +109,8 @@ CREATE INDEX ix_deliveries_queue_pending
     ON webhooks.deliveries_queue (shard, endpoint_id, priority, id) WHERE status = 'pending';
 CREATE INDEX ix_deliveries_queue_scheduled
     ON webhooks.deliveries_queue (due_at) WHERE status = 'scheduled';
+CREATE INDEX ix_deliveries_queue_scheduled_endpoint
+    ON webhooks.deliveries_queue (endpoint_id, due_at) WHERE status = 'scheduled';
 CREATE INDEX ix_deliveries_queue_worker
     ON webhooks.deliveries_queue (worker_id) WHERE status = 'in_flight';
 CREATE INDEX ix_deliveries_queue_in_flight

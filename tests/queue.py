@@ -1,0 +1,81 @@
+"""A queue for tests: endpoints with lanes, events, workers, outcomes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from webhooks import deliveries, workers
+from webhooks.attempt import Claim, ErrorClass, Outcome
+from webhooks.deliveries import NO_CURSOR, Settlement
+
+
+def one(connection: psycopg.Connection, statement: str, *values: object) -> Any:
+    """The first column of the only row."""
+    row = connection.execute(statement, values).fetchone()
+    assert row is not None, statement
+    return row[0]
+
+
+def make_endpoint(
+    connection: psycopg.Connection, *, url: str = "http://127.0.0.1:1/", cap: int = 50
+) -> UUID:
+    """An endpoint of the default tenant, subscribed to everything, with its lane."""
+    endpoint_id: UUID = one(
+        connection,
+        "INSERT INTO webhooks.endpoints (tenant_id, url, timeout_s, max_in_flight) "
+        "SELECT id, %s, 20, %s FROM webhooks.tenants WHERE key = 'default' RETURNING id",
+        url,
+        cap,
+    )
+    connection.execute(
+        "INSERT INTO webhooks.subscriptions (tenant_id, endpoint_id, pattern) "
+        "SELECT tenant_id, id, '*' FROM webhooks.endpoints WHERE id = %s",
+        [endpoint_id],
+    )
+    connection.execute(
+        "INSERT INTO webhooks.lanes (shard, endpoint_id, tenant_id, max_in_flight) "
+        "SELECT webhooks.shard_of(tenant_id), id, tenant_id, max_in_flight "
+        "FROM webhooks.endpoints WHERE id = %s",
+        [endpoint_id],
+    )
+    return endpoint_id
+
+
+def emit(connection: psycopg.Connection, count: int = 1) -> None:
+    """Events that every endpoint made so far gets."""
+    connection.execute(
+        "SELECT webhooks.emit('default', 'test', '{}') FROM generate_series(1, %s)", [count]
+    )
+
+
+def register(connection: psycopg.Connection, lease_s: float = 30) -> UUID:
+    return workers.register(connection, 100, lease_s)
+
+
+def claim(connection: psycopg.Connection, worker_id: UUID, room: int = 500) -> tuple[Claim, ...]:
+    return deliveries.claim(connection, worker_id, NO_CURSOR, room).claims
+
+
+def delivered(claim: Claim) -> Settlement:
+    return Settlement(claim, outcome(None, 200), None)
+
+
+def outcome(error: ErrorClass | None, status_code: int | None = None, **more: Any) -> Outcome:
+    now = time.monotonic()
+    return Outcome(error, status_code=status_code, started=now, finished=now, **more)
+
+
+def statuses(connection: psycopg.Connection) -> dict[str, int]:
+    """How many deliveries are in each state."""
+    return dict(
+        connection.execute("SELECT status, count(*) FROM webhooks.deliveries GROUP BY 1").fetchall()
+    )
+
+
+def expire(connection: psycopg.Connection, worker_id: UUID) -> None:
+    """End a worker's lease at once, as if it had been silent for longer."""
+    connection.execute("UPDATE webhooks.workers SET lease = '-1 hour' WHERE id = %s", [worker_id])

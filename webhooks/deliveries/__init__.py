@@ -1,0 +1,38 @@
+"""Every statement that changes a delivery's state; nothing else does.
+
+claim and settle are the worker's, promote, reclaim and give_back keep rows moving when
+a retry falls due or a worker dies, cancel, replay and retry_now are a person's.
+"""
+
+from webhooks.deliveries.claim import NO_CURSOR, Batch, Cursor, Fenced, claim
+from webhooks.deliveries.operator import (
+    Missing,
+    Refused,
+    cancel,
+    cancel_endpoint,
+    cancel_orphans,
+    replay,
+    retry_now,
+)
+from webhooks.deliveries.recovery import give_back, promote, reclaim
+from webhooks.deliveries.settle import Settlement, settle
+
+__all__ = [
+    "NO_CURSOR",
+    "Batch",
+    "Cursor",
+    "Fenced",
+    "Missing",
+    "Refused",
+    "Settlement",
+    "cancel",
+    "cancel_endpoint",
+    "cancel_orphans",
+    "claim",
+    "give_back",
+    "promote",
+    "reclaim",
+    "replay",
+    "retry_now",
+    "settle",
+]

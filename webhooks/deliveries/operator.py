@@ -1,0 +1,194 @@
+"""What a person does to deliveries: cancel, replay, retry now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+
+from webhooks import ids
+from webhooks.attempt import Status
+from webhooks.db import transaction
+from webhooks.deliveries.settle import with_partitions
+
+T = TypeVar("T")
+
+CHUNK = 500
+ENDPOINT_DELETED = "endpoint deleted"
+
+# From the id's own day on: the queue is looked into as well, later days alone remain.
+FIND = """
+SELECT d.status, d.finished_at, d.tenant_id, d.event_id, e.status, e.status_reason,
+       e.deleted_at IS NOT NULL
+FROM webhooks.deliveries d LEFT JOIN webhooks.endpoints e ON e.id = d.endpoint_id
+WHERE d.id = %(id)s AND d.finished_at >= webhooks.uuid7_time(%(id)s) - interval '1 day'
+  AND (%(tenant)s::uuid IS NULL OR d.tenant_id = %(tenant)s)
+"""
+
+# The row moves back into the queue, with the full ladder of tries before it again.
+REPLAY = """
+UPDATE webhooks.deliveries
+SET status = 'pending', finished_at = 'infinity', tries = 0, lost = 0, trigger = 'manual',
+    reason = NULL, priority = 0
+WHERE id = %(id)s AND finished_at = %(finished_at)s
+"""
+
+RETRY_NOW = """
+UPDATE webhooks.deliveries_queue SET status = 'pending', due_at = NULL, trigger = 'manual'
+WHERE id = %(id)s AND status = 'scheduled'
+"""
+
+CANCEL = """
+UPDATE webhooks.deliveries
+SET status = 'cancelled', finished_at = now(), due_at = NULL, reason = %(reason)s
+WHERE finished_at = 'infinity' AND id = ANY (%(ids)s) AND status IN ('pending', 'scheduled')
+"""
+
+OF_ENDPOINT = """
+SELECT id FROM webhooks.deliveries_queue
+WHERE endpoint_id = %(endpoint)s AND shard = %(shard)s AND status = 'pending'
+   OR endpoint_id = %(endpoint)s AND status = 'scheduled'
+LIMIT %(rows)s
+"""
+
+SHARD = "SELECT webhooks.shard_of(tenant_id) FROM webhooks.endpoints WHERE id = %s"
+
+AUDIT = """
+INSERT INTO webhooks.audit_log (tenant_id, actor, action, object, detail)
+VALUES (%(tenant)s, %(actor)s, %(action)s, %(object)s, %(detail)s)
+"""
+
+
+class Missing(LookupError):
+    """No such delivery, or it is another tenant's."""
+
+
+class Refused(RuntimeError):
+    """The delivery's state, its endpoint or its payload does not allow it; the text says why."""
+
+
+def replay(
+    connection: psycopg.Connection, delivery_id: UUID, tenant_id: UUID | None, *, actor: str
+) -> None:
+    """Send a finished delivery again: same event, same message id, all tries anew.
+
+    ``tenant_id`` None: any tenant. A paused endpoint holds it. Raises Missing, or Refused
+    while it is live, when the endpoint is disabled or deleted, or the payload is gone.
+    """
+
+    def work() -> None:
+        found = _find(connection, delivery_id, tenant_id)
+        status, finished_at, tenant, event_id, endpoint_status, reason, deleted = found
+        if Status(status) in (Status.PENDING, Status.IN_FLIGHT, Status.SCHEDULED):
+            raise Refused(f"it has not finished: it is {status}")
+        if endpoint_status is None or deleted:
+            raise Refused("its endpoint was deleted")
+        if endpoint_status == "disabled":
+            raise Refused(f"its endpoint is disabled ({reason}); enable it first")
+        if connection.execute(
+            "SELECT 1 FROM webhooks.events WHERE id = %s", [event_id]
+        ).fetchone() is None:  # fmt: skip
+            raise Refused("its payload is gone: the event is past its retention")
+        values = {"id": delivery_id, "finished_at": finished_at}
+        if connection.execute(REPLAY, values).rowcount == 0:
+            raise Refused("somebody else changed it at the same moment; look again")
+        _audit(connection, tenant, actor, "delivery.replayed", delivery_id)
+
+    _in_transaction(connection, work)
+
+
+def retry_now(
+    connection: psycopg.Connection, delivery_id: UUID, tenant_id: UUID | None, *, actor: str
+) -> None:
+    """Make a scheduled retry pending at once. Raises Missing, or Refused in another state."""
+
+    def work() -> None:
+        status, _, tenant, *_ = _find(connection, delivery_id, tenant_id)
+        if connection.execute(RETRY_NOW, {"id": delivery_id}).rowcount == 0:
+            raise Refused(f"it is {status}; only a scheduled delivery can be retried now")
+        _audit(connection, tenant, actor, "delivery.retried", delivery_id)
+
+    _in_transaction(connection, work)
+
+
+def cancel(
+    connection: psycopg.Connection,
+    delivery_id: UUID,
+    tenant_id: UUID | None,
+    *,
+    actor: str,
+    reason: str,
+) -> None:
+    """Give a pending or scheduled delivery up. Raises Missing, or Refused in another state."""
+
+    def work() -> None:
+        status, _, tenant, *_ = _find(connection, delivery_id, tenant_id)
+        if connection.execute(CANCEL, {"ids": [delivery_id], "reason": reason}).rowcount == 0:
+            raise Refused(f"it is {status}; only a pending or scheduled delivery can be cancelled")
+        _audit(connection, tenant, actor, "delivery.cancelled", delivery_id)
+
+    _in_transaction(connection, work)
+
+
+def cancel_endpoint(connection: psycopg.Connection, endpoint_id: UUID, reason: str) -> int:
+    """Cancel every waiting delivery of an endpoint, in chunks; answers how many.
+
+    Its lane must be closed before, so that nothing new is claimed meanwhile.
+    """
+    row = connection.execute(SHARD, [endpoint_id]).fetchone()
+    return 0 if row is None else _cancel_lane(connection, row[0], endpoint_id, reason)
+
+
+def cancel_orphans(connection: psycopg.Connection, lanes: Iterable[tuple[int, UUID]]) -> int:
+    """Cancel pending deliveries whose endpoint is gone: an emit committed after its deletion."""
+    return sum(
+        _cancel_lane(connection, shard, endpoint_id, ENDPOINT_DELETED)
+        for shard, endpoint_id in lanes
+    )
+
+
+def _cancel_lane(connection: psycopg.Connection, shard: int, endpoint_id: UUID, reason: str) -> int:
+    values = {"shard": shard, "endpoint": endpoint_id, "rows": CHUNK}
+    total = 0
+    while rows := connection.execute(OF_ENDPOINT, values).fetchall():
+        chunk = {"ids": sorted(row[0] for row in rows), "reason": reason}
+        cancelled = _in_transaction(
+            connection, lambda c=chunk: connection.execute(CANCEL, c).rowcount
+        )  # type: ignore[misc]
+        if not cancelled:
+            break
+        total += cancelled
+    return total
+
+
+def _find(connection: psycopg.Connection, delivery_id: UUID, tenant_id: UUID | None) -> Any:
+    row = connection.execute(FIND, {"id": delivery_id, "tenant": tenant_id}).fetchone()
+    if row is None:
+        raise Missing("no such delivery")
+    return row
+
+
+def _audit(
+    connection: psycopg.Connection, tenant: UUID, actor: str, action: str, delivery_id: UUID
+) -> None:
+    connection.execute(
+        AUDIT,
+        {
+            "tenant": tenant,
+            "actor": actor,
+            "action": action,
+            "object": ids.encode(ids.DELIVERY, delivery_id),
+            "detail": json.dumps({}),
+        },
+    )
+
+
+def _in_transaction(connection: psycopg.Connection, work: Callable[[], T]) -> T:
+    def transact() -> T:
+        with transaction(connection):
+            return work()
+
+    return with_partitions(connection, transact)

@@ -1,0 +1,164 @@
+"""Recovery: retries that fall due, rows whose worker died, rows given back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from webhooks.db import retry_tx, transaction
+from webhooks.deliveries.settle import with_partitions
+
+PROMOTE_ROWS = 5_000
+MOST_LOST = 3
+STRAY_AFTER_S = 5
+
+PROMOTE = """
+WITH due AS MATERIALIZED (
+    SELECT ctid AS row FROM webhooks.deliveries_queue
+    WHERE status = 'scheduled' AND due_at <= now()
+    ORDER BY due_at LIMIT %(rows)s
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE webhooks.deliveries_queue SET status = 'pending', due_at = NULL
+WHERE ctid = ANY (ARRAY(SELECT row FROM due)) AND status = 'scheduled'
+"""
+
+# A restart of the database stops every heartbeat: leases count from its end.
+DEAD_WORKERS = """
+SELECT id FROM webhooks.workers
+WHERE greatest(seen_at, pg_postmaster_start_time()) < clock_timestamp() - lease
+ORDER BY id FOR UPDATE SKIP LOCKED
+"""
+
+# A plain lock: a row skipped because an operator holds it would be an orphan.
+HELD_BY_DEAD = """
+SELECT id, lost FROM webhooks.deliveries_queue
+WHERE status = 'in_flight' AND worker_id = ANY (%(workers)s)
+ORDER BY id FOR UPDATE
+"""
+
+# Claimed by a worker that has no row at all.
+ORPHANED = """
+SELECT q.id, q.lost FROM webhooks.deliveries_queue q
+WHERE q.status = 'in_flight'
+  AND NOT EXISTS (SELECT FROM webhooks.workers w WHERE w.id = q.worker_id)
+ORDER BY q.id LIMIT 1000 FOR UPDATE OF q
+"""
+
+RECORD_LOST = """
+INSERT INTO webhooks.attempts (shard, delivery_id, number, tenant_id, endpoint_id, trigger,
+                               outcome, error_class, detail, worker_id, started_at)
+SELECT shard, id, attempts, tenant_id, endpoint_id, trigger, 'failed', 'worker_lost',
+       'the worker that sent it died; the receiver may have got it', worker_id,
+       coalesce(claimed_at, now())
+FROM webhooks.deliveries_queue WHERE id = ANY (%(ids)s) AND status = 'in_flight'
+"""
+
+RETURN_LOST = """
+UPDATE webhooks.deliveries_queue
+SET status = 'pending', worker_id = NULL, tries = tries + 1, lost = lost + 1,
+    error_class = 'worker_lost', status_code = NULL, trigger = 'schedule'
+WHERE id = ANY (%(ids)s) AND status = 'in_flight'
+"""
+
+BURY_LOST = """
+UPDATE webhooks.deliveries
+SET status = 'dead_lettered', finished_at = now(), worker_id = NULL, tries = tries + 1,
+    lost = lost + 1, error_class = 'worker_lost', status_code = NULL,
+    reason = 'lost its worker ' || lost + 1 || ' times'
+WHERE finished_at = 'infinity' AND id = ANY (%(ids)s) AND status = 'in_flight'
+"""
+
+STRAYS = """
+SELECT id, attempts FROM webhooks.deliveries_queue
+WHERE status = 'in_flight' AND worker_id = %(worker)s
+  AND claimed_at <= clock_timestamp() - make_interval(secs => %(age)s)
+  AND NOT id = ANY (%(held)s)
+"""
+
+GIVE_BACK = """
+UPDATE webhooks.deliveries_queue q
+SET status = 'pending', worker_id = NULL
+FROM (
+    SELECT d.ctid AS row FROM webhooks.deliveries_queue d
+    JOIN unnest(%(ids)s::uuid[], %(attempts)s::int[]) AS mine (id, attempt) USING (id)
+    WHERE d.status = 'in_flight' AND d.worker_id = %(worker)s AND d.attempts = mine.attempt
+    ORDER BY d.id FOR UPDATE OF d) AS held
+WHERE q.ctid = held.row
+"""
+
+
+def promote(connection: psycopg.Connection) -> int:
+    """Make due retries pending; answers how many. Any number of workers may run it."""
+
+    def work() -> int:
+        with transaction(connection, "enable_seqscan = off", "enable_bitmapscan = off"):
+            return connection.execute(PROMOTE, {"rows": PROMOTE_ROWS}).rowcount
+
+    return retry_tx(work)
+
+
+def reclaim(connection: psycopg.Connection) -> int:
+    """Take back what dead workers held; answers how many deliveries.
+
+    A try is charged and a ``worker_lost`` attempt recorded; a delivery that lost its
+    third worker is dead-lettered, for it may be what kills them.
+    """
+    # A read first, so that a quiet system writes nothing.
+    dead = connection.execute(DEAD_WORKERS.replace("FOR UPDATE SKIP LOCKED", "")).fetchone()
+    orphan = connection.execute(ORPHANED.replace("FOR UPDATE OF q", "")).fetchone()
+    if dead is None and orphan is None:
+        return 0
+    return with_partitions(connection, lambda: _reclaim(connection))
+
+
+def _reclaim(connection: psycopg.Connection) -> int:
+    # Statement by statement: each sees what was committed before it began, so also the
+    # last claim of a worker whose row this transaction has just locked.
+    with transaction(connection):
+        dead = [row[0] for row in connection.execute(DEAD_WORKERS).fetchall()]
+        held = connection.execute(HELD_BY_DEAD, {"workers": dead}).fetchall() if dead else []
+        _return(connection, held)
+        orphans = connection.execute(ORPHANED).fetchall()
+        _return(connection, orphans)
+        connection.execute("DELETE FROM webhooks.workers WHERE id = ANY (%s)", [dead])
+        return len(held) + len(orphans)
+
+
+def _return(connection: psycopg.Connection, held: Sequence[Any]) -> None:
+    if not held:
+        return
+    connection.execute(RECORD_LOST, {"ids": [row[0] for row in held]})
+    poison = [row[0] for row in held if row[1] + 1 >= MOST_LOST]
+    if poison:
+        connection.execute(BURY_LOST, {"ids": poison})
+    connection.execute(RETURN_LOST, {"ids": [row[0] for row in held]})
+
+
+def give_back(
+    connection: psycopg.Connection,
+    worker_id: UUID,
+    held: Collection[UUID],
+    *,
+    after_s: float = STRAY_AFTER_S,
+) -> int:
+    """Make pending again what the worker's row covers and the worker does not hold.
+
+    No try is charged. It is how a worker that stops returns what it never sent, and how
+    rows come back that an exception left between a claim's commit and its hand-over:
+    they would be in flight for as long as the worker lives.
+    """
+    values: dict[str, Any] = {"worker": worker_id, "held": list(held), "age": after_s}
+    rows = connection.execute(STRAYS, values).fetchall()
+    if not rows:
+        return 0
+    values |= {"ids": [row[0] for row in rows], "attempts": [row[1] for row in rows]}
+
+    def work() -> int:
+        with transaction(connection):
+            return connection.execute(GIVE_BACK, values).rowcount
+
+    return retry_tx(work)

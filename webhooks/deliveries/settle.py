@@ -1,0 +1,201 @@
+"""Settle: write what attempts led to. Fenced, batched, all or nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+import psycopg
+from psycopg import errors
+
+from webhooks.attempt import Outcome, Status
+from webhooks.db import retry_tx, transaction
+from webhooks.deliveries.health import close_endpoint, write_lanes
+from webhooks.deliveries.record import Settlement, array, record
+
+T = TypeVar("T")
+
+DAYS_AHEAD = 14
+UNSTORABLE = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.InternalError,
+    psycopg.NotSupportedError,
+    psycopg.ProgrammingError,
+    ValueError,
+)
+
+log = logging.getLogger(__name__)
+
+FENCE = "SELECT 1 FROM webhooks.workers WHERE id = %s FOR KEY SHARE"
+
+# In id order: unsorted batches deadlock one another.
+HOLD = """
+SELECT q.id, clock_timestamp() FROM webhooks.deliveries_queue q
+JOIN unnest(%(ids)s::uuid[], %(attempts)s::int[]) AS mine (id, attempt) USING (id)
+WHERE q.status = 'in_flight' AND q.worker_id = %(worker)s AND q.attempts = mine.attempt
+ORDER BY q.id
+FOR UPDATE OF q
+"""
+
+SCHEDULE = """
+UPDATE webhooks.deliveries_queue q
+SET status = 'scheduled', due_at = clock_timestamp() + make_interval(secs => u.delay),
+    worker_id = NULL, tries = q.tries + 1, trigger = 'schedule',
+    status_code = %(code)s, error_class = %(error)s
+FROM unnest(%(ids)s::uuid[], %(delays)s::float8[]) AS u (id, delay)
+WHERE q.id = u.id
+"""
+
+# Through the parent: the new finished_at moves the row to its day's partition.
+FINISH = """
+UPDATE webhooks.deliveries
+SET status = %(status)s, reason = %(reason)s, finished_at = now(), worker_id = NULL,
+    tries = tries + 1, status_code = %(code)s, error_class = %(error)s
+WHERE finished_at = 'infinity' AND id = ANY (%(ids)s::uuid[])
+"""
+
+
+class Change(NamedTuple):
+    """What a settlement writes to its delivery, beside the due time."""
+
+    status: Status
+    reason: str | None
+    status_code: int | None
+    error_class: str | None
+
+
+def settle(
+    connection: psycopg.Connection, worker_id: UUID, settlements: Sequence[Settlement]
+) -> set[UUID]:
+    """Record a batch; answers the deliveries that were still this worker's.
+
+    The others were reclaimed or taken back meanwhile, and nothing of them changes. A
+    row that cannot be stored is settled alone with a plain error, and the rest of the
+    batch goes on. Raises psycopg.OperationalError when the connection is lost; the
+    same batch may then be settled again.
+    """
+    try:
+        held, closing = with_partitions(
+            connection, lambda: _write(connection, worker_id, settlements)
+        )
+    except UNSTORABLE as error:
+        return _split(connection, worker_id, settlements, error)
+    for endpoint_id, status, reason in closing:
+        close_endpoint(connection, endpoint_id, status, reason)
+    return held
+
+
+def with_partitions(connection: psycopg.Connection, work: Callable[[], T]) -> T:
+    """Run a transaction; if a day's partition is missing, make it and run it again."""
+    try:
+        return retry_tx(work)
+    except errors.CheckViolation:
+        with transaction(connection, "statement_timeout = '60s'", "lock_timeout = '10s'"):
+            connection.execute("SELECT webhooks.make_partitions(%s)", [DAYS_AHEAD])
+        return retry_tx(work)
+
+
+def _split(
+    connection: psycopg.Connection,
+    worker_id: UUID,
+    settlements: Sequence[Settlement],
+    error: Exception,
+) -> set[UUID]:
+    if len(settlements) > 1:
+        half = len(settlements) // 2
+        first = settle(connection, worker_id, settlements[:half])
+        return first | settle(connection, worker_id, settlements[half:])
+    (poison,) = settlements
+    plain = _plain(poison.outcome, error)
+    if plain == poison.outcome:
+        raise error
+    log.error("delivery %s: its outcome cannot be stored: %s", poison.claim.delivery_id, error)
+    return settle(connection, worker_id, [replace(poison, outcome=plain)])
+
+
+def _plain(outcome: Outcome, error: Exception) -> Outcome:
+    """The same verdict without anything that came from the receiver."""
+    return Outcome(
+        outcome.error,
+        detail=f"what came back could not be stored: {type(error).__name__}",
+        status_code=outcome.status_code,
+        retry_after_s=outcome.retry_after_s,
+        started=outcome.started,
+        finished=outcome.finished,
+    )
+
+
+def _write(
+    connection: psycopg.Connection, worker_id: UUID, settlements: Sequence[Settlement]
+) -> tuple[set[UUID], list[tuple[UUID, str, str]]]:
+    with transaction(connection):
+        if connection.execute(FENCE, [worker_id]).fetchone() is None:
+            return set(), []
+        fence = {
+            "ids": array(s.claim.delivery_id for s in settlements),
+            "attempts": array(s.claim.attempt for s in settlements),
+            "worker": worker_id,
+        }
+        rows = connection.execute(HOLD, fence, binary=True).fetchall()
+        held = {row[0] for row in rows}
+        mine = [s for s in settlements if s.claim.delivery_id in held]
+        if not mine:
+            return held, []
+        for change in _changes(mine).items():
+            _write_change(connection, *change)
+        record(connection, worker_id, mine, database_now=rows[0][1])
+        return held, write_lanes(connection, mine)
+
+
+def _changes(mine: Sequence[Settlement]) -> dict[Change, list[Settlement]]:
+    """Settlements by what they write: most batches are a single statement."""
+    changes: dict[Change, list[Settlement]] = {}
+    for settlement in mine:
+        outcome = settlement.outcome
+        change = Change(
+            _status(settlement),
+            _reason(settlement),
+            outcome.status_code,
+            outcome.error and outcome.error.value,
+        )
+        changes.setdefault(change, []).append(settlement)
+    return changes
+
+
+def _status(settlement: Settlement) -> Status:
+    if settlement.delay is not None:
+        return Status.SCHEDULED
+    return Status.DELIVERED if settlement.outcome.delivered else Status.DEAD_LETTERED
+
+
+def _write_change(
+    connection: psycopg.Connection, change: Change, settlements: Sequence[Settlement]
+) -> None:
+    values: dict[str, Any] = {
+        "status": change.status.value,
+        "reason": change.reason,
+        "code": change.status_code,
+        "error": change.error_class,
+        "ids": array(s.claim.delivery_id for s in settlements),
+    }
+    if change.status is Status.SCHEDULED:
+        values["delays"] = array(
+            s.delay.total_seconds() for s in settlements if s.delay is not None
+        )
+        connection.execute(SCHEDULE, values)
+    else:
+        connection.execute(FINISH, values)
+
+
+def _reason(settlement: Settlement) -> str | None:
+    outcome = settlement.outcome
+    if outcome.delivered or settlement.delay is not None:
+        return None
+    why = f"HTTP {outcome.status_code}" if outcome.status_code else str(outcome.error)
+    if not outcome.retryable:
+        return f"{why}: not retryable"
+    return f"{why} after {settlement.claim.tries + 1} tries"

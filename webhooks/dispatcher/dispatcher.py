@@ -1,0 +1,290 @@
+"""Dispatcher: wires the loops, and sends in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from uuid import UUID
+
+import psycopg
+
+from webhooks import backoff, deliveries, metrics
+from webhooks.attempt import Claim, ErrorClass, Outcome
+from webhooks.backoff import Policy, PolicyError
+from webhooks.db import connect
+from webhooks.deliveries import Settlement
+from webhooks.dispatcher.hands import Hands
+from webhooks.dispatcher.lease import Lease
+from webhooks.dispatcher.loop import Loop
+from webhooks.sending import Sender, outcome
+from webhooks.settings import Settings
+from webhooks.transports.base import Request, Transport
+from webhooks.wakeup import listen
+from webhooks.workers import retire
+
+CLAIM_EVERY_S = 0.025
+IDLE_FIRST_S = 0.05
+IDLE_LONGEST_S = 0.25
+SETTLE_EVERY_S = 0.05
+SETTLE_ROWS = 100
+SETTLE_MOST_ROWS = 500
+MOST_UNSETTLED = 1_000
+PROMOTE_EVERY_S = 0.25
+RECLAIM_EVERY_S = 5.0
+NETWORK_WAIT_S = 0.05
+DRAIN_WAIT_S = 0.02
+LOOP_JOIN_S = 5.0
+TICK_LIMIT_S = 60.0
+NETWORK_TICK_LIMIT_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Claims what is due, sends it, settles what came of it, until ``drain``.
+
+    Every loop has a thread and a database connection of its own; no transaction is open
+    while anything is sent. It survives a database that is away and any single bad row.
+    """
+
+    def __init__(self, settings: Settings, transport: Transport, sender: Sender) -> None:
+        self._settings = settings
+        self._transport = transport
+        self._sender = sender
+        self._policy = Policy.from_settings(settings)
+        self._hands = Hands(min(settings.max_in_flight, transport.capacity))
+        self._lease = Lease(self._hands.capacity, settings.lease_s)
+        self._cursor = random_cursor()
+        self._idle_s = IDLE_FIRST_S
+        self._reclaimed = 0.0
+        self._claiming = True
+        self._running = True
+        self._network_ticked = time.monotonic()
+        url = settings.database_url
+        self._claimer = Loop("claimer", url, self._claim)
+        self._settler = Loop("settler", url, self._settle)
+        self._keeper = Loop("keeper", url, self._keep)
+        self._heart = Loop("heart", url, self._beat)
+        self._loops = (self._heart, self._settler, self._keeper, self._claimer)
+        self._network = threading.Thread(target=self._send, name="network", daemon=True)
+        self._listener = threading.Thread(target=self._listen, name="listener", daemon=True)
+        metrics.CAPACITY.set(self._hands.capacity)
+
+    def start(self) -> None:
+        self._network.start()
+        self._listener.start()
+        for loop in self._loops:
+            loop.start()
+
+    def stop_claiming(self) -> None:
+        """Take nothing new. Only sets a flag: a signal handler may call it."""
+        self._claiming = False
+
+    @property
+    def ticking(self) -> bool:
+        """Whether every loop has gone round lately."""
+        now = time.monotonic()
+        fresh = all(now - loop.ticked < TICK_LIMIT_S for loop in self._loops)
+        return fresh and now - self._network_ticked < NETWORK_TICK_LIMIT_S
+
+    def drain(self, deadline_s: float, alive: Callable[[], None]) -> None:
+        """Stop: finish what is being sent, give the rest back, retire.
+
+        ``deadline_s`` is counted from now; what is still being sent then is given back
+        too, and its receiver may see it twice. ``alive`` is called while it lasts.
+        """
+        deadline = time.monotonic() + deadline_s
+        self.stop_claiming()
+        self._claimer.stop()
+        self._claimer.join(deadline_s)
+        self._hands.drop_waiting()
+        while self._hands.held and time.monotonic() < deadline:
+            alive()
+            time.sleep(DRAIN_WAIT_S)
+        self._running = False
+        for loop in self._loops:
+            loop.stop()
+        for loop in self._loops:
+            loop.join(LOOP_JOIN_S)
+        self._transport.wake()
+        self._network.join(LOOP_JOIN_S)
+        self._retire()
+
+    def _retire(self) -> None:
+        worker_id = self._lease.worker_id
+        if worker_id is None:
+            return
+        try:
+            with connect(self._settings.database_url, "retire") as connection:
+                deliveries.give_back(connection, worker_id, (), after_s=0)
+                retire(connection, worker_id)
+        except psycopg.Error as error:
+            log.warning("not retired, the lease will end by itself: %s", error)
+
+    # The network thread.
+
+    def _send(self) -> None:
+        while self._running:
+            try:
+                self._start_waiting()
+                for response in self._transport.wait(NETWORK_WAIT_S):
+                    self._finish(response.request.key, outcome(response))
+            except Exception:  # the thread is the worker: whatever it is, it lives
+                metrics.ERRORS.labels("network").inc()
+                log.exception("network: an error that no single delivery explains")
+                time.sleep(NETWORK_WAIT_S)
+            self._tick()
+        self._transport.close()
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if now - self._network_ticked > NETWORK_WAIT_S:
+            metrics.TICKED.set(now)
+            self._network_ticked = now
+
+    def _start_waiting(self) -> None:
+        # Nothing is sent that cannot be recorded, or that may be somebody else's by now.
+        while self._may_send():
+            claim = self._hands.take()
+            if claim is None:
+                return
+            self._start(claim)
+
+    def _may_send(self) -> bool:
+        healthy = self._settler.healthy and self._claimer.healthy and self._heart.healthy
+        return healthy and self._lease.valid
+
+    def _start(self, claim: Claim) -> None:
+        try:
+            prepared = self._sender.prepare(claim, time.time)
+            if isinstance(prepared, Request):
+                self._transport.start(prepared)
+                return
+        except Exception as error:  # one bad row must not stop the others
+            log.exception("delivery %s cannot be sent", claim.delivery_id)
+            now = time.monotonic()
+            prepared = Outcome(
+                ErrorClass.INTERNAL,
+                detail=f"it could not be sent: {type(error).__name__}",
+                started=now,
+                finished=now,
+            )
+        self._finish(claim.delivery_id, prepared)
+
+    def _finish(self, delivery_id: object, result: Outcome) -> None:
+        assert isinstance(delivery_id, UUID)  # noqa: S101 - the key that _start gave
+        metrics.ATTEMPT_SECONDS.observe(max(0.0, result.finished - result.started))
+        self._hands.finish(delivery_id, result)
+        if self._hands.unsettled >= SETTLE_ROWS:
+            self._settler.wake()
+
+    # The loops' actions. Each answers how long to wait before the next.
+
+    def _claim(self, connection: psycopg.Connection) -> float:
+        worker_id = self._lease.worker_id
+        if worker_id is None or not self._may_claim():
+            return CLAIM_EVERY_S
+        try:
+            with metrics.CLAIM_SECONDS.time():
+                batch = deliveries.claim(connection, worker_id, self._cursor, self._hands.room)
+        except deliveries.Fenced:
+            self._fenced()
+            return CLAIM_EVERY_S
+        self._cursor = batch.cursor
+        self._hands.put(batch.claims)
+        metrics.IN_FLIGHT.set(self._hands.held)
+        if batch.claims:
+            self._transport.wake()
+        if batch.orphans:
+            deliveries.cancel_orphans(connection, batch.orphans)
+        return self._pause(batch)
+
+    def _may_claim(self) -> bool:
+        return (
+            self._claiming
+            and self._may_send()
+            and self._hands.room > 0
+            and self._hands.unsettled < MOST_UNSETTLED
+        )
+
+    def _pause(self, batch: deliveries.Batch) -> float:
+        if batch.idle and not batch.orphans:
+            self._idle_s = min(self._idle_s * 1.5, IDLE_LONGEST_S)
+            return self._idle_s
+        self._idle_s = IDLE_FIRST_S
+        return CLAIM_EVERY_S
+
+    def _settle(self, connection: psycopg.Connection) -> float:
+        finished = self._hands.finished(SETTLE_MOST_ROWS)
+        by_worker: dict[UUID, list[Settlement]] = defaultdict(list)
+        for claim, result in finished:
+            assert claim.worker_id is not None  # noqa: S101 - claim() sets it
+            by_worker[claim.worker_id].append(self._settlement(claim, result))
+        for worker_id, settlements in by_worker.items():
+            with metrics.SETTLE_SECONDS.time():
+                held = deliveries.settle(connection, worker_id, settlements)
+            self._settled(settlements, held)
+        full = self._hands.unsettled >= SETTLE_ROWS
+        return 0.0 if full else SETTLE_EVERY_S
+
+    def _settled(self, settlements: list[Settlement], held: set[UUID]) -> None:
+        self._hands.drop([s.claim.delivery_id for s in settlements])
+        metrics.IN_FLIGHT.set(self._hands.held)
+        for settlement in settlements:
+            if settlement.claim.delivery_id in held:
+                error = settlement.outcome.error
+                labels = ("failed", error.value) if error else ("delivered", "")
+                metrics.ATTEMPTS.labels(*labels).inc()
+            else:
+                metrics.FENCED.inc()
+        if self._hands.room >= self._hands.capacity // 4:
+            self._claimer.wake()
+
+    def _settlement(self, claim: Claim, result: Outcome) -> Settlement:
+        policy = self._policy
+        if claim.target is not None and claim.target.retry_policy is not None:
+            try:
+                policy = Policy.parse(claim.target.retry_policy)
+            except PolicyError:
+                log.warning("endpoint %s: its retry policy cannot be read", claim.endpoint_id)
+        if result.delivered:
+            return Settlement(claim, result, None)
+        jitter = random.uniform(-1, 1)  # noqa: S311 - jitter, not a secret
+        return Settlement(claim, result, backoff.delay(policy, claim.tries + 1, result, jitter))
+
+    def _keep(self, connection: psycopg.Connection) -> float:
+        promoted = deliveries.promote(connection)
+        if promoted:
+            metrics.PROMOTED.inc(promoted)
+            self._claimer.wake()
+        if time.monotonic() - self._reclaimed >= RECLAIM_EVERY_S:
+            metrics.RECLAIMED.inc(deliveries.reclaim(connection))
+            if self._lease.worker_id is not None:
+                deliveries.give_back(connection, self._lease.worker_id, self._hands.ids())
+            self._reclaimed = time.monotonic()
+        return PROMOTE_EVERY_S
+
+    def _beat(self, connection: psycopg.Connection) -> float:
+        if not self._lease.renew(connection, self._hands.held):
+            self._hands.drop_waiting()
+            self._lease.begin(connection)
+        return self._settings.heartbeat_s
+
+    def _fenced(self) -> None:
+        log.warning("the lease was lost: what was claimed is dropped, registering anew")
+        self._hands.drop_waiting()
+        self._lease.lose()
+        self._heart.wake()
+
+    def _listen(self) -> None:
+        url = self._settings.listen_url or self._settings.database_url
+        listen(url, self._claimer.wake, lambda: not self._running)
+
+
+def random_cursor() -> deliveries.Cursor:
+    """Workers start at different lanes, so that they rarely meet."""
+    return deliveries.Cursor(random.randrange(64), UUID(int=random.getrandbits(128)))  # noqa: S311

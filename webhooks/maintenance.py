@@ -1,0 +1,48 @@
+"""Maintenance: each job is one idempotent function that answers a count."""
+
+from __future__ import annotations
+
+import psycopg
+
+from webhooks.db import transaction
+
+DAYS_AHEAD = 14
+SESSION_IDLE = "30 minutes"
+SESSION_LONGEST = "12 hours"
+CHUNK = 1_000
+
+EXPIRE_KEYS = """
+DELETE FROM webhooks.idempotency_keys
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM webhooks.idempotency_keys WHERE expires_at <= now()
+    ORDER BY expires_at LIMIT %s FOR UPDATE SKIP LOCKED))
+"""
+
+EXPIRE_SESSIONS = f"""
+DELETE FROM webhooks.sessions
+WHERE seen_at < now() - interval '{SESSION_IDLE}' OR created_at < now() - interval '{SESSION_LONGEST}'
+"""
+
+
+def make_partitions(connection: psycopg.Connection) -> int:
+    """Make the day partitions of today and the two weeks ahead that are missing."""
+    with transaction(connection, "statement_timeout = '60s'", "lock_timeout = '10s'"):
+        row = connection.execute("SELECT webhooks.make_partitions(%s)", [DAYS_AHEAD]).fetchone()
+    return int(row[0]) if row else 0
+
+
+def expire_idempotency_keys(connection: psycopg.Connection) -> int:
+    """Delete idempotency keys past their day, in chunks."""
+    total = 0
+    while True:
+        with transaction(connection):
+            expired = connection.execute(EXPIRE_KEYS, [CHUNK]).rowcount
+        total += expired
+        if expired < CHUNK:
+            return total
+
+
+def expire_sessions(connection: psycopg.Connection) -> int:
+    """Delete sessions that are idle or too old; they are refused even before."""
+    with transaction(connection):
+        return connection.execute(EXPIRE_SESSIONS).rowcount

@@ -1,0 +1,90 @@
+"""The scheduler: which maintenance function runs how often.
+
+Any number of schedulers may run; each job runs on the one that holds its lease. Nothing
+that a delivery needs waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from uuid import UUID, uuid4
+
+import psycopg
+from apscheduler.schedulers.blocking import BlockingScheduler
+
+from webhooks import maintenance
+from webhooks.db import connect
+from webhooks.settings import Settings
+
+log = logging.getLogger(__name__)
+
+# A row, not a session lock: that would not survive a pooler in transaction mode.
+TAKE_LEASE = """
+INSERT INTO webhooks.job_leases AS l (job, holder, leased_until)
+VALUES (%(job)s, %(holder)s, now() + make_interval(secs => %(seconds)s))
+ON CONFLICT (job) DO UPDATE
+SET holder = excluded.holder, leased_until = excluded.leased_until
+WHERE l.leased_until <= now() OR l.holder = excluded.holder
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A maintenance function and its interval in seconds, which is also its lease."""
+
+    name: str
+    seconds: int
+    run: Callable[[psycopg.Connection], int]
+
+
+JOBS = (
+    Job("make_partitions", 600, maintenance.make_partitions),
+    Job("expire_idempotency_keys", 300, maintenance.expire_idempotency_keys),
+    Job("expire_sessions", 300, maintenance.expire_sessions),
+)
+
+
+def run(settings: Settings) -> None:
+    """Run the jobs until SIGTERM or SIGINT; a job under way is finished first."""
+    scheduler = BlockingScheduler(timezone="UTC")
+    holder = uuid4()
+    for job in JOBS:
+        scheduler.add_job(
+            run_job,
+            "interval",
+            [settings.database_url, holder, job],
+            seconds=job.seconds,
+            id=job.name,
+            max_instances=1,
+            coalesce=True,
+            misfire_grace_time=None,
+        )
+        scheduler.add_job(run_job, args=[settings.database_url, holder, job])
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        # shutdown() joins threads, which a signal handler must not wait for
+        scheduler.add_job(scheduler.shutdown, kwargs={"wait": False}, id="stop")
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    scheduler.start()
+
+
+def run_job(database_url: str, holder: UUID, job: Job) -> int | None:
+    """Run one job if nobody else holds its lease; answers its count, or None."""
+    try:
+        with connect(database_url, f"scheduler {job.name}") as connection:
+            lease = {"job": job.name, "holder": holder, "seconds": job.seconds - 1}
+            if connection.execute(TAKE_LEASE, lease).rowcount == 0:
+                return None
+            count = job.run(connection)
+    except psycopg.Error as error:
+        log.warning("%s: database away or busy, again in %d s: %s", job.name, job.seconds, error)
+        return None
+    if count:
+        log.info("%s: %d", job.name, count)
+    return count

@@ -1,0 +1,77 @@
+"""Wake-up: tell the workers that something is pending, sooner than their next poll.
+
+A NOTIFY inside producers' transactions would serialise their commits on one lock, so
+the web process sends it after its commit, on a connection of its own, at most one per
+50 ms. It is a hint only: the workers poll all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import psycopg
+
+from webhooks.db import connect
+
+CHANNEL = "webhooks_wakeup"
+DEBOUNCE_S = 0.05
+RECONNECT_S = 2.0
+LISTEN_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Notifier:
+    """Sends wake-ups from a thread of its own, started on first use (so after a fork)."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._wanted = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def notify(self) -> None:
+        """Ask for a wake-up; returns at once and never raises."""
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="notifier", daemon=True)
+                    self._thread.start()
+        self._wanted.set()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                with connect(self._url, "notifier") as connection:
+                    self._send_for_ever(connection)
+            except (psycopg.Error, OSError) as error:
+                log.warning("wake-up not sent: %s", error)
+                threading.Event().wait(RECONNECT_S)
+
+    def _send_for_ever(self, connection: psycopg.Connection) -> None:
+        pause = threading.Event()
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            connection.execute(f"NOTIFY {CHANNEL}")
+            pause.wait(DEBOUNCE_S)
+
+
+def listen(url: str, wake: Callable[[], None], stopped: Callable[[], bool]) -> None:
+    """Call ``wake`` for each wake-up until ``stopped``; reconnects by itself.
+
+    Needs a direct connection: behind a pooler in transaction mode nothing arrives,
+    and the poll alone finds the work.
+    """
+    while not stopped():
+        try:
+            with connect(url, "listener") as connection:
+                connection.execute(f"LISTEN {CHANNEL}")
+                while not stopped():
+                    for _ in connection.notifies(timeout=LISTEN_S, stop_after=1):
+                        wake()
+        except (psycopg.Error, OSError) as error:
+            log.warning("not listening for wake-ups, polling only: %s", error)
+            threading.Event().wait(RECONNECT_S)

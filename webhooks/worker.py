@@ -1,0 +1,100 @@
+"""DeliveryWorker: gunicorn forks, restarts, drains and watches the dispatchers.
+
+Also gunicorn's configuration: ``gunicorn --config python:webhooks.worker
+webhooks.worker:application``. The master imports this module, so it must not import
+the metrics: their files belong to the processes that count.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gunicorn.workers.gthread import ThreadWorker
+
+if TYPE_CHECKING:
+    from webhooks.dispatcher import Dispatcher
+
+METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
+HEALTHY_TICK_S = 10.0
+
+worker_class = "webhooks.worker.DeliveryWorker"
+threads = 2
+timeout = 60
+graceful_timeout = 70
+# Of the graceful timeout, what is left for the last settle after the last answer.
+SETTLE_RESERVE_S = 5
+control_socket_disable = True
+
+
+def on_starting(server: Any) -> None:
+    """Begin with an empty metrics folder, whatever an earlier master left in it."""
+    folder = os.environ.setdefault(METRICS_DIR, tempfile.mkdtemp(prefix="webhooks-metrics-"))
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for old in Path(folder).glob("*.db"):
+        old.unlink()
+
+
+def child_exit(server: Any, worker: Any) -> None:
+    """Forget a dead process's gauges."""
+    from prometheus_client import multiprocess
+
+    multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
+
+
+class DeliveryWorker(ThreadWorker):
+    """Runs a Dispatcher beside gunicorn's own loop, which serves /healthz and /metrics."""
+
+    _dispatcher: Dispatcher | None = None
+
+    def run(self) -> None:
+        self._dispatcher = _make_dispatcher()
+        self._dispatcher.start()
+        super().run()
+        self._dispatcher.drain(self.cfg.graceful_timeout - SETTLE_RESERVE_S, self.notify)
+
+    def notify(self) -> None:
+        """Tell the master that we live, as long as the dispatcher does."""
+        if self._dispatcher is None or self._dispatcher.ticking:
+            super().notify()
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """SIGTERM: claim nothing more; the loops look at the flag."""
+        if self._dispatcher is not None:
+            self._dispatcher.stop_claiming()
+        super().handle_exit(sig, frame)
+
+
+def _make_dispatcher() -> Dispatcher:
+    from webhooks.dispatcher import Dispatcher
+    from webhooks.secrets import Keyring
+    from webhooks.sending import Sender
+    from webhooks.settings import Settings
+    from webhooks.transports.curl import CurlTransport
+
+    settings = Settings.from_env(os.environ)
+    return Dispatcher(
+        settings, CurlTransport(settings), Sender(settings, Keyring.parse(settings.keyring))
+    )
+
+
+def application(
+    environ: dict[str, Any], start_response: Callable[[str, list[tuple[str, str]]], Any]
+) -> Iterable[bytes]:
+    """The worker's own pages: /healthz (every dispatcher ticks) and /metrics."""
+    from webhooks import metrics
+
+    path = environ.get("PATH_INFO")
+    if path == "/healthz":
+        age = metrics.oldest_tick_age_s()
+        healthy = age is not None and age < HEALTHY_TICK_S
+        status, body = ("200 OK", b"ok\n") if healthy else ("503 Service Unavailable", b"stalled\n")
+    elif path == "/metrics":
+        status, body = "200 OK", metrics.exposition()
+    else:
+        status, body = "404 Not Found", b"/healthz and /metrics are here\n"
+    start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+    return [body]
