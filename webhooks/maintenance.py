@@ -18,9 +18,9 @@ WHERE ctid = ANY (ARRAY(
     ORDER BY expires_at LIMIT %s FOR UPDATE SKIP LOCKED))
 """
 
-EXPIRE_SESSIONS = f"""
+EXPIRE_SESSIONS = """
 DELETE FROM webhooks.sessions
-WHERE seen_at < now() - interval '{SESSION_IDLE}' OR created_at < now() - interval '{SESSION_LONGEST}'
+WHERE seen_at < now() - %s::interval OR created_at < now() - %s::interval
 """
 
 
@@ -45,4 +45,4 @@ def expire_idempotency_keys(connection: psycopg.Connection) -> int:
 def expire_sessions(connection: psycopg.Connection) -> int:
     """Delete sessions that are idle or too old; they are refused even before."""
     with transaction(connection):
-        return connection.execute(EXPIRE_SESSIONS).rowcount
+        return connection.execute(EXPIRE_SESSIONS, [SESSION_IDLE, SESSION_LONGEST]).rowcount

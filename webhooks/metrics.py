@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter as Counts
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
+
+from webhooks.attempt import Outcome
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 60)
 
@@ -33,6 +37,13 @@ TICKED = Gauge(
     "When the dispatcher last went round, by the monotonic clock",
     multiprocess_mode="livemin",
 )
+
+
+def count_attempts(outcomes: Iterable[Outcome]) -> None:
+    """Add settled outcomes to their counters, one step a kind."""
+    for error, count in Counts(outcome.error for outcome in outcomes).items():
+        labels = ("failed", error.value) if error else ("delivered", "")
+        ATTEMPTS.labels(*labels).inc(count)
 
 
 def exposition() -> bytes:

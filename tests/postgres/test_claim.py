@@ -238,7 +238,10 @@ def test_an_idle_claim_writes_nothing(connection: psycopg.Connection) -> None:
     """Polling an empty queue takes no transaction id and makes no WAL of its own (W131)."""
     worker_id = register(connection)
     claim(connection, worker_id)
-    wal = "SELECT pg_stat_force_next_flush(), wal_bytes FROM pg_stat_get_backend_wal(pg_backend_pid())"
+    wal = (
+        "SELECT pg_stat_force_next_flush(), wal_bytes "
+        "FROM pg_stat_get_backend_wal(pg_backend_pid())"
+    )
     connection.execute(wal)
     before = connection.execute(wal).fetchone()
 

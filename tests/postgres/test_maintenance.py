@@ -73,8 +73,7 @@ def test_a_job_survives_a_database_that_is_away() -> None:
 def test_the_scheduler_stops_on_sigterm(settings: Settings, connection: psycopg.Connection) -> None:
     """As a process: it runs its jobs at start and ends by itself when told to."""
     env = {**os.environ, "DATABASE_URL": settings.database_url}
-    code = "import os; from webhooks import scheduler, settings; scheduler.run(settings.Settings.from_env(os.environ))"
-    process = subprocess.Popen([sys.executable, "-c", code], env=env)
+    process = subprocess.Popen([sys.executable, "-m", "webhooks", "scheduler"], env=env)
     try:
         for _ in range(200):
             if one(connection, "SELECT count(*) FROM webhooks.job_leases") == len(JOBS):

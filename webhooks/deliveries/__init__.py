@@ -14,8 +14,9 @@ from webhooks.deliveries.operator import (
     replay,
     retry_now,
 )
+from webhooks.deliveries.record import Settlement
 from webhooks.deliveries.recovery import give_back, promote, reclaim
-from webhooks.deliveries.settle import Settlement, settle
+from webhooks.deliveries.settle import settle
 
 __all__ = [
     "NO_CURSOR",

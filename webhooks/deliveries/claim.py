@@ -218,11 +218,23 @@ def _claims(
     """Add what sending needs. A missing event or endpoint is None, not a lost row."""
     events = array({row[3] for row in rows})
     endpoints = array({row[4] for row in rows})
-    payloads = dict(connection.execute(PAYLOADS, [events], binary=True).fetchall())
-    targets = {
-        row[0]: Target(
-            row[0], row[1], row[2], row[3], tuple(zip(row[5], row[6], strict=True)), row[4]
-        )
-        for row in connection.execute(TARGETS, [endpoints]).fetchall()
+    payloads: dict[UUID, bytes] = {
+        row[0]: row[1] for row in connection.execute(PAYLOADS, [events], binary=True)
     }
-    return tuple(Claim(*row, payloads.get(row[3]), targets.get(row[4]), worker_id) for row in rows)
+    targets = {row[0]: _target(row) for row in connection.execute(TARGETS, [endpoints])}
+    return tuple(
+        Claim(
+            delivery_id, shard, tenant_id, event_id, endpoint_id, event_type, attempt, tries,
+            lost, trigger, payloads.get(event_id), targets.get(endpoint_id), worker_id,
+        )
+        for (
+            delivery_id, shard, tenant_id, event_id, endpoint_id, event_type, attempt, tries,
+            lost, trigger,
+        ) in rows
+    )  # fmt: skip
+
+
+def _target(row: Any) -> Target:
+    endpoint_id, tenant_id, url, timeout_s, policy, ids, ciphertexts = row
+    secrets = tuple(zip(ids, ciphertexts, strict=True))
+    return Target(endpoint_id, tenant_id, url, timeout_s, secrets, policy)

@@ -35,8 +35,10 @@ LANE_WRITE = """
 UPDATE webhooks.lanes l
 SET failures = u.failures, blocked = u.blocked,
     failing_since = CASE WHEN u.failures = 0 THEN NULL
-                         WHEN u.recovered THEN now() ELSE coalesce(l.failing_since, now()) END,
-    open_at = greatest(l.open_at, now() + u.throttle, CASE WHEN u.closed THEN timestamptz 'infinity' END),
+                         WHEN u.recovered THEN now()
+                         ELSE coalesce(l.failing_since, now()) END,
+    open_at = greatest(l.open_at, now() + u.throttle,
+                       CASE WHEN u.closed THEN timestamptz 'infinity' END),
     closed_reason = coalesce(u.reason, l.closed_reason)
 FROM unnest(%(shards)s::smallint[], %(endpoints)s::uuid[], %(failures)s::int[],
             %(blocked)s::int[], %(recovered)s::bool[], %(throttles)s::interval[],

@@ -154,14 +154,18 @@ def _cancel_lane(connection: psycopg.Connection, shard: int, endpoint_id: UUID, 
     values = {"shard": shard, "endpoint": endpoint_id, "rows": CHUNK}
     total = 0
     while rows := connection.execute(OF_ENDPOINT, values).fetchall():
-        chunk = {"ids": sorted(row[0] for row in rows), "reason": reason}
-        cancelled = _in_transaction(
-            connection, lambda c=chunk: connection.execute(CANCEL, c).rowcount
-        )  # type: ignore[misc]
+        cancelled = _cancel_rows(connection, sorted(row[0] for row in rows), reason)
         if not cancelled:
             break
         total += cancelled
     return total
+
+
+def _cancel_rows(connection: psycopg.Connection, rows: list[UUID], reason: str) -> int:
+    def work() -> int:
+        return connection.execute(CANCEL, {"ids": rows, "reason": reason}).rowcount
+
+    return _in_transaction(connection, work)
 
 
 def _find(connection: psycopg.Connection, delivery_id: UUID, tenant_id: UUID | None) -> Any:

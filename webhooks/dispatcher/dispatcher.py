@@ -234,13 +234,9 @@ class Dispatcher:
     def _settled(self, settlements: list[Settlement], held: set[UUID]) -> None:
         self._hands.drop([s.claim.delivery_id for s in settlements])
         metrics.IN_FLIGHT.set(self._hands.held)
-        for settlement in settlements:
-            if settlement.claim.delivery_id in held:
-                error = settlement.outcome.error
-                labels = ("failed", error.value) if error else ("delivered", "")
-                metrics.ATTEMPTS.labels(*labels).inc()
-            else:
-                metrics.FENCED.inc()
+        mine = [s.outcome for s in settlements if s.claim.delivery_id in held]
+        metrics.count_attempts(mine)
+        metrics.FENCED.inc(len(settlements) - len(mine))
         if self._hands.room >= self._hands.capacity // 4:
             self._claimer.wake()
 

@@ -63,7 +63,8 @@ class Loop:
                 self.healthy, self._errors = True, 0
             except Exception as error:  # whatever it is, the loop lives
                 pause = self._survive(error)
-                connection = _discard(connection)
+                _discard(connection)
+                connection = None
             self.ticked = time.monotonic()
             self._wake.wait(pause)
             self._wake.clear()

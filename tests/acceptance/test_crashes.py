@@ -1,0 +1,224 @@
+"""What happens under load when processes die: nothing is lost, little comes twice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.recorder import Recorder
+from tests.stack import Stack, alive, eventually
+from webhooks import embedded
+from webhooks.schema import upgrade
+
+pytestmark = pytest.mark.acceptance
+
+LEASE_S = 4
+ENV = {
+    "WEBHOOKS_LEASE_S": str(LEASE_S),
+    "WEBHOOKS_HEARTBEAT_S": "1",
+    "WEBHOOKS_RETRY_BASE_S": "0.2",
+    "WEBHOOKS_RETRY_FACTOR": "1",
+    "WEBHOOKS_MAX_IN_FLIGHT": "40",
+    "WEBHOOKS_ENDPOINT_MAX_IN_FLIGHT": "1000",
+}
+
+
+@pytest.fixture
+def stack(database_url: str) -> Iterator[Stack]:
+    """Web only; each test starts the workers it kills."""
+    with Stack(database_url, ENV) as running:
+        running.start_web()
+        yield running
+
+
+def test_sigterm_under_load_drains(stack: Stack) -> None:
+    """A stopping worker finishes what it sends and gives the rest back: all once, none lost."""
+    with Recorder(delay_s=0.3) as receiver:
+        stack.register(receiver.url)
+        first = stack.start_worker()
+        events = stack.emit_sql(400)
+        eventually(lambda: len(receiver.requests) > 60)
+
+        assert first.stop() == 0
+        left = stack.statuses()
+        assert left.get("in_flight", 0) == 0
+        assert left["pending"] > 0
+        stack.start_worker()
+        eventually(lambda: stack.statuses() == {"delivered": 400}, 40)
+
+    assert receiver.counts() == dict.fromkeys(events, 1)
+
+
+def test_a_killed_worker_loses_nothing(stack: Stack) -> None:
+    """kill -9: every event arrives within the lease and ten seconds, few of them twice."""
+    with Recorder(delay_s=0.3) as receiver:
+        stack.register(receiver.url)
+        doomed = stack.start_worker()
+        events = stack.emit_sql(300)
+        eventually(lambda: len(receiver.requests) > 60)
+        (pid,) = doomed.children()
+        stack.start_worker()
+
+        doomed.popen.kill()
+        os.kill(pid, signal.SIGKILL)
+        killed = time.monotonic()
+        with stack.connect() as connection:
+            connection.execute("SELECT 1")
+        eventually(lambda: set(receiver.counts()) == set(events), 60)
+        eventually(lambda: stack.statuses() == {"delivered": 300}, 60)
+        recovered = time.monotonic() - killed
+
+    counts = receiver.counts()
+    assert sum(counts.values()) - len(events) <= 40
+    assert max(counts.values()) <= 2
+    with stack.connect() as connection:
+        lost = connection.execute(
+            "SELECT max(extract(epoch FROM recorded_at - started_at)) FROM webhooks.attempts "
+            "WHERE error_class = 'worker_lost'"
+        ).fetchone()
+    assert lost is not None
+    assert lost[0] is not None
+    assert lost[0] < LEASE_S + 10
+    assert recovered < 60
+
+
+def test_gunicorn_replaces_a_killed_worker(stack: Stack) -> None:
+    """The master forks another one, and what the dead one held comes back to it (W103, W140)."""
+    with Recorder(delay_s=1.0) as receiver:
+        stack.register(receiver.url)
+        master = stack.start_worker()
+        events = stack.emit_sql(40)
+        eventually(lambda: len(receiver.requests) >= 40)
+        (pid,) = master.children()
+
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: stack.statuses() == {"delivered": 40}, LEASE_S + 20)
+
+        assert master.children() != [pid]
+        assert alive(master.pid)
+    assert set(receiver.counts()) == set(events)
+    assert max(receiver.counts().values()) <= 2
+
+
+def test_restarts_during_a_drain_send_nothing_twice(stack: Stack) -> None:
+    """Two workers, one of them restarted again and again: each event arrives once (W110)."""
+    with Recorder(delay_s=0.02) as receiver:
+        stack.register(receiver.url)
+        stack.start_worker()
+        events = stack.emit_sql(1500)
+        for _ in range(4):
+            assert stack.start_worker().stop() == 0
+        eventually(lambda: stack.statuses() == {"delivered": 1500}, 60)
+
+    assert receiver.counts() == dict.fromkeys(events, 1)
+
+
+def test_outcomes_that_cannot_be_recorded_are_kept_until_they_can(stack: Stack) -> None:
+    """A lock on the table outlasts the lease: results wait, nothing is sent again (W109)."""
+    with Recorder(delay_s=0.5) as receiver:
+        stack.register(receiver.url)
+        worker = stack.start_worker()
+        events = stack.emit_sql(40)
+        eventually(lambda: len(receiver.requests) >= 40)
+
+        with stack.connect() as locker:
+            locker.execute("BEGIN")
+            locker.execute("LOCK TABLE webhooks.deliveries_queue IN EXCLUSIVE MODE")
+            time.sleep(LEASE_S + 2)
+            locker.execute("ROLLBACK")
+        eventually(lambda: stack.statuses() == {"delivered": 40}, 30)
+
+        assert worker.popen.poll() is None
+    assert receiver.counts() == dict.fromkeys(events, 1)
+
+
+def test_odd_rows_do_not_stop_the_worker(stack: Stack) -> None:
+    """Bad URL, undecodable secret, no payload, no endpoint: each fails alone (W118)."""
+    with Recorder() as receiver:
+        worker = stack.start_worker()
+        for _ in range(5):
+            stack.register(receiver.url)
+        with stack.connect() as connection:
+            ids = [r[0] for r in connection.execute("SELECT id FROM webhooks.endpoints ORDER BY 1")]
+            connection.execute("BEGIN")
+            connection.execute("SELECT webhooks.emit('default', 'odd', '{}')")
+            url = "UPDATE webhooks.endpoints SET url = %s WHERE id = %s"
+            connection.execute(url, ["http://a..b/", ids[0]])
+            connection.execute(url, ["http://127.0.0.1\\@evil.test/\u2603", ids[1]])
+            connection.execute(
+                "UPDATE webhooks.signing_secrets SET ciphertext = 'garbage' WHERE endpoint_id = %s",
+                [ids[2]],
+            )
+            connection.execute(
+                "UPDATE webhooks.deliveries_queue SET event_id = webhooks.uuid7() "
+                "WHERE endpoint_id = %s", [ids[3]])  # fmt: skip
+            connection.execute("COMMIT")
+        before = worker.children()
+        eventually(lambda: len(receiver.requests) == 1)
+        eventually(lambda: set(stack.statuses()) <= {"delivered", "dead_lettered", "scheduled"})
+        stack.emit({"still": "alive"})
+        eventually(lambda: b"alive" in receiver.requests[-1].body)
+
+        assert worker.children() == before
+        assert "UnicodeEncodeError" not in worker.output()
+
+
+@pytest.fixture
+def own_server() -> Iterator[embedded.Server]:
+    """A PostgreSQL of this test's own, durable as in production, to be restarted."""
+    data_dir = Path(tempfile.mkdtemp(prefix="webhooks-test-"))
+    data_dir.chmod(0o711)
+    server = embedded.open_server(data_dir)
+    server.start()
+    server.ensure_database()
+    yield server
+    server.stop("immediate")
+    shutil.rmtree(data_dir, ignore_errors=True)
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_a_restart_of_postgresql_loses_nothing(own_server: embedded.Server, mode: str) -> None:
+    """Down for two seconds under load: everything accepted arrives, with few duplicates (W113)."""
+    upgrade(own_server.url())
+    accepted: list[str] = []
+    stop = threading.Event()
+
+    with Stack(own_server.url(), ENV) as stack, Recorder(delay_s=0.1) as receiver:
+        stack.start_web()
+        worker = stack.start_worker()
+        stack.register(receiver.url)
+
+        def produce() -> None:
+            while not stop.is_set():
+                answer = stack.post("/events", {"type": "a", "payload": {}})
+                assert answer.status_code in (202, 503), answer.text
+                if answer.status_code == 202:
+                    accepted.append(answer.json()["id"])
+                else:
+                    assert int(answer.headers["Retry-After"]) > 0
+                time.sleep(0.01)
+
+        producer = threading.Thread(target=produce)
+        producer.start()
+        eventually(lambda: len(receiver.requests) > 50)
+        own_server.stop(mode)
+        time.sleep(2)
+        own_server.start()
+        before = len(receiver.requests)
+        eventually(lambda: len(receiver.requests) > before + 50, 30)
+        stop.set()
+        producer.join()
+        eventually(lambda: set(accepted) <= set(receiver.counts()), 30)
+        eventually(lambda: stack.statuses().keys() == {"delivered"}, 30)
+
+        assert worker.popen.poll() is None
+        assert max(receiver.counts().values()) <= 2
+        assert sum(receiver.counts().values()) - len(receiver.counts()) <= 40
