@@ -48,8 +48,10 @@ class Policy:
             return cls._parse_ladder(value)
         unknown = value.keys() - {"base_s", "factor", "cap_s", "attempts"}
         if unknown:
-            raise PolicyError(f"{min(unknown)}: not a field of a retry policy; give base_s, "
-                              "factor, cap_s and attempts, or delays_s")
+            raise PolicyError(
+                f"{min(unknown)}: not a field of a retry policy; give base_s, "
+                "factor, cap_s and attempts, or delays_s"
+            )
         return cls(
             base_s=_number(value, "base_s", 10.0, 0.01, LONGEST_DELAY_S),
             factor=_number(value, "factor", 4.0, 1, 100),
@@ -96,11 +98,18 @@ def _ladder(policy: Policy, tries: int) -> float:
 
 
 def _number(
-    value: Mapping[str, Any], name: str, default: float, low: float, high: float, *, whole: bool = False
+    value: Mapping[str, Any],
+    name: str,
+    default: float,
+    low: float,
+    high: float,
+    *,
+    whole: bool = False,
 ) -> float:
-    number = value.get(name, default)
-    kinds: tuple[type, ...] = (int,) if whole else (int, float)
-    if isinstance(number, bool) or not isinstance(number, kinds) or not low <= number <= high:
+    number: Any = value.get(name, default)
+    kinds = (int,) if whole else (int, float)
+    # type() and not isinstance(): True is no number here.
+    if type(number) not in kinds or not low <= number <= high:
         kind = "a whole number" if whole else "a number"
         raise PolicyError(f"{name}: {number!r} is not {kind} from {low:g} to {high:g}")
-    return number
+    return float(number)

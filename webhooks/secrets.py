@@ -60,7 +60,11 @@ class Keyring:
     @classmethod
     def parse(cls, text: str) -> Keyring:
         """Read ``id:base64`` entries split by commas, blanks or lines; KeyringError if wrong."""
-        keys = [_parse_key(n, part) for n, part in enumerate(re.split(r"[\s,]+", text.strip()), 1) if part]
+        keys = [
+            _parse_key(n, part)
+            for n, part in enumerate(re.split(r"[\s,]+", text.strip()), 1)
+            if part
+        ]
         if len({key_id for key_id, _ in keys}) != len(keys):
             raise KeyringError("WEBHOOKS_KEYRING has the same key id twice; give each its own")
         return cls(keys)
@@ -82,7 +86,9 @@ class Keyring:
         key_id, _, rest = rest.partition(":")
         nonce, _, sealed = rest.partition(":")
         if version != VERSION or key_id not in self._ciphers:
-            raise SecretError(f"{place.table} {place.row_id}: no key {key_id[:32]!r} in the keyring")
+            raise SecretError(
+                f"{place.table} {place.row_id}: no key {key_id[:32]!r} in the keyring"
+            )
         try:
             return self._ciphers[key_id].decrypt(
                 base64.b64decode(nonce, validate=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -10,12 +11,17 @@ from typing import Any, TypeAlias
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+# A mistyped WEBHOOKS_KEYRING must not show up with its value.
+SECRETIVE = re.compile(r"KEY|SECRET|PASS|TOKEN|URL")
+
 
 class SettingsError(ValueError):
     """A setting is unknown, missing or wrong; the text names it and its value."""
 
 
-def _setting(env: str, default: Any, *, secret: bool = False, low: float = 0, high: float = 1e9) -> Any:
+def _setting(
+    env: str, default: Any, *, secret: bool = False, low: float = 0, high: float = 1e9
+) -> Any:
     """A field read from ``env``; numbers must lie in [low, high]."""
     meta = {"env": env, "secret": secret, "low": low, "high": high}
     return field(default=default, repr=not secret, metadata=meta)
@@ -68,7 +74,8 @@ class Settings:
         files = {f"{n}_FILE" for n, f in known.items() if f.metadata["secret"]}
         for name in env:
             if name.startswith("WEBHOOKS_") and name not in known and name not in files:
-                raise SettingsError(f"{name}={env[name][:80]!r} is not a setting; {_nearest(name, known)}")
+                shown = "…" if SECRETIVE.search(name) else repr(env[name][:80])
+                raise SettingsError(f"{name}={shown} is not a setting; {_nearest(name, known)}")
         settings = cls(**values)
         settings._check()
         return settings
@@ -95,8 +102,9 @@ def _read(env: Mapping[str, str], name: str, *, secret: bool) -> str | None:
         raise SettingsError(f"{name} and {name}_FILE are both set; keep one")
     try:
         return Path(path).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise SettingsError(f"{name}_FILE={path!r} cannot be read: {error.strerror}") from error
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
+        raise SettingsError(f"{name}_FILE={path!r} cannot be read: {reason}") from error
 
 
 def _parse(name: str, text: str, default: Any, meta: Mapping[str, Any]) -> Any:
@@ -110,7 +118,9 @@ def _parse(name: str, text: str, default: Any, meta: Mapping[str, Any]) -> Any:
                 raise ValueError
             return number
         if isinstance(default, tuple):
-            return tuple(ipaddress.ip_network(part.strip()) for part in text.split(",") if part.strip())
+            return tuple(
+                ipaddress.ip_network(part.strip()) for part in text.split(",") if part.strip()
+            )
     except (KeyError, ValueError) as error:
         raise SettingsError(f"{name}={shown}: give {_expected(default, meta)}") from error
     return text
@@ -128,5 +138,5 @@ def _expected(default: Any, meta: Mapping[str, Any]) -> str:
 def _nearest(name: str, known: Mapping[str, Any]) -> str:
     import difflib
 
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
     return f"did you mean {close[0]}?" if close else "remove it"

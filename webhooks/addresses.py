@@ -1,0 +1,294 @@
+"""Which URLs may be registered and which addresses may be dialled.
+
+The standard library's ``is_global`` is not enough here (CVE-2024-4032, and it calls
+multicast, NAT64 and site-local addresses global), so the table is our own.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TypeAlias
+from urllib.parse import quote, urlsplit
+
+import idna
+import urllib3
+from urllib3.exceptions import LocationParseError
+
+from webhooks.address_table import (
+    FIRST_FREE_PORT,
+    HTTP_PORTS,
+    HTTPS_PORTS,
+    LOCAL_SUFFIXES,
+    METADATA,
+    PUBLIC_V6,
+    SERVICE_PORTS,
+    SPECIAL,
+)
+from webhooks.settings import Network, Settings
+
+Address: TypeAlias = IPv4Address | IPv6Address
+
+LONGEST_URL = 2048
+LONGEST_HOST = 253
+LOOPBACK = ("127.0.0.1", "::1")
+# One text for every block: it tells a tenant nothing about what lies behind.
+NOT_ALLOWED = "the target address is not allowed"
+
+AUTHORITY = re.compile(r"(\[[^\[\]@]*\]|[^\[\]@:]*)(?::([0-9]{1,5}))?", re.ASCII)
+LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
+ASCII_PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
+
+
+class UrlError(ValueError):
+    """A URL is refused; the text gives the reason and the remedy.
+
+    ``policy``: the operator's settings refuse it; it is not wrong in itself.
+    """
+
+    def __init__(self, message: str, *, policy: bool = False) -> None:
+        super().__init__(message)
+        self.policy = policy
+
+
+def blocked() -> UrlError:
+    """The refusal of an address, the same whatever the reason."""
+    return UrlError(NOT_ALLOWED, policy=True)
+
+
+@dataclass(frozen=True, slots=True)
+class AddressPolicy:
+    """The operator's part of the rules: ``allow`` opens networks, ``deny`` closes them."""
+
+    allow_http: bool = False
+    allow: tuple[Network, ...] = ()
+    deny: tuple[Network, ...] = ()
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> AddressPolicy:
+        return cls(settings.allow_http, settings.allow_cidrs, settings.deny_cidrs)
+
+    def allows(self, address: str | Address) -> bool:
+        """Whether the address may be dialled. No address, or one with a scope: False."""
+        found = _unwrap(address)
+        if found is None or self._closed(found):
+            return False
+        return _inside(found, self.allow) or _is_public(found)
+
+    def covers(self, address: str | Address) -> bool:
+        """Whether the operator's allow list itself opens the address."""
+        found = _unwrap(address)
+        return found is not None and not self._closed(found) and _inside(found, self.allow)
+
+    def loopback(self) -> tuple[str, ...]:
+        """What ``localhost`` stands for here: the loopback addresses that are allowed."""
+        return tuple(address for address in LOOPBACK if self.covers(address))
+
+    def _closed(self, address: Address) -> bool:
+        return _inside(address, METADATA) or _inside(address, self.deny)
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """A URL that passed the rules. ``text`` is its one canonical form; ``literal``: an IP host."""
+
+    text: str
+    scheme: str
+    host: str
+    port: int
+    literal: bool
+
+
+def check_url(text: str, policy: AddressPolicy) -> str:
+    """The URL's canonical form, to be stored; UrlError says why it is refused.
+
+    No name is looked up: what a name stands for is checked each time it is dialled.
+    """
+    return parse_url(text, policy).text
+
+
+def parse_url(text: str, policy: AddressPolicy) -> Url:
+    """Read a URL as ``check_url`` does; UrlError says why it is refused."""
+    _check_characters(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise UrlError(f"the URL cannot be read ({error}); give https://host/path") from error
+    _check_scheme(parts.scheme, policy)
+    written, port = _split_authority(parts.netloc, parts.scheme)
+    _check_port(port, parts.scheme)
+    host, literal = _check_host(written, policy)
+    _check_second_opinion(text, parts.scheme, host, port)
+    shown = "" if port == _default_port(parts.scheme) else f":{port}"
+    tail = quote(parts.path or "/", safe=ASCII_PRINTABLE)
+    if parts.query:
+        tail += "?" + quote(parts.query, safe=ASCII_PRINTABLE)
+    canonical = f"{parts.scheme}://{host}{shown}{tail}"
+    _check_length(canonical)
+    return Url(canonical, parts.scheme, host.strip("[]"), port, literal)
+
+
+def _unwrap(address: str | Address) -> Address | None:
+    """The address itself, the IPv4 address inside a mapped one, or None."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return None
+    if isinstance(found, IPv6Address):
+        return None if found.scope_id else found.ipv4_mapped or found
+    return found
+
+
+def _inside(address: Address, networks: tuple[Network, ...]) -> bool:
+    return any(address in network for network in networks)
+
+
+def _is_public(address: Address) -> bool:
+    if address.version == 6 and address not in PUBLIC_V6:
+        return False
+    return not _inside(address, SPECIAL)
+
+
+def _check_length(text: str) -> None:
+    if len(text) > LONGEST_URL:
+        raise UrlError(f"the URL has {len(text)} characters; give at most {LONGEST_URL}")
+
+
+def _check_characters(text: str) -> None:
+    if not isinstance(text, str):
+        raise UrlError("the URL is not a text")
+    _check_length(text)
+    if "#" in text:
+        raise UrlError("the URL holds a fragment, which is never sent; remove # and what follows")
+    for character in text:
+        if character == "\\" or not "!" <= character <= "~":
+            _check_character(character)
+
+
+def _check_character(character: str) -> None:
+    category = unicodedata.category(character)
+    if character == "\\" or category[0] in "CZ":
+        raise UrlError(
+            f"the URL holds the character U+{ord(character):04X}; remove it, "
+            "or write it percent-encoded in the path"
+        )
+
+
+def _check_scheme(scheme: str, policy: AddressPolicy) -> None:
+    if scheme not in ("http", "https"):
+        raise UrlError("the URL does not start with https://; give an https URL")
+    if scheme == "http" and not policy.allow_http:
+        raise UrlError("http is not allowed here; give an https URL", policy=True)
+
+
+def _split_authority(authority: str, scheme: str) -> tuple[str, int]:
+    if not authority:
+        raise UrlError("the URL has no host; give https://host/path")
+    if "@" in authority:
+        raise UrlError("the URL holds a user name or password before @; remove it")
+    match = AUTHORITY.fullmatch(authority)
+    if match is None or not match[1]:
+        raise UrlError("the URL's host or port is malformed; give https://host:port/path")
+    return match[1], int(match[2]) if match[2] else _default_port(scheme)
+
+
+def _default_port(scheme: str) -> int:
+    return 443 if scheme == "https" else 80
+
+
+def _check_port(port: int, scheme: str) -> None:
+    if not 0 < port < 65_536:
+        raise UrlError(f"port {port} does not exist; give one from 1 to 65535")
+    usual = HTTPS_PORTS if scheme == "https" else HTTP_PORTS
+    if port in usual or (port >= FIRST_FREE_PORT and port not in SERVICE_PORTS):
+        return
+    names = ", ".join(map(str, sorted(usual)))
+    raise UrlError(
+        f"port {port} is not allowed; use {names}, or one from {FIRST_FREE_PORT} "
+        "that is not another service's",
+        policy=True,
+    )
+
+
+def _check_host(written: str, policy: AddressPolicy) -> tuple[str, bool]:
+    """The host as it stands in the canonical URL, and whether it is an address."""
+    if written.startswith("["):
+        return f"[{_check_address(_read_v6(written[1:-1]), policy)}]", True
+    host = _encode_host(written)
+    if NUMBER.fullmatch(host.rpartition(".")[2]):
+        return str(_check_address(_read_v4(host, written), policy)), True
+    _check_name(host, policy)
+    return host, False
+
+
+def _check_address(address: Address, policy: AddressPolicy) -> Address:
+    if not policy.covers(address):
+        raise blocked()
+    return address
+
+
+def _read_v6(text: str) -> IPv6Address:
+    try:
+        address = IPv6Address(text)
+    except ValueError as error:
+        raise UrlError("the host in brackets is not an IPv6 address") from error
+    if address.scope_id:
+        raise UrlError("the host is an IPv6 address with a zone; give one without")
+    return address
+
+
+def _read_v4(host: str, written: str) -> IPv4Address:
+    """Only the usual four decimal numbers: 127.1, 0x7f.1 and 2130706433 would be dialled too."""
+    try:
+        address = IPv4Address(host)
+    except ValueError:
+        address = None
+    if address is None or not written.isascii():
+        raise UrlError("the host ends in a number; give a host name such as hooks.example.com")
+    return address
+
+
+def _encode_host(written: str) -> str:
+    """Lower case, without a final dot, in ASCII (IDNA 2008)."""
+    if "%" in written:
+        raise UrlError("the host is percent-encoded; give the host name itself")
+    host = written.lower().removesuffix(".")
+    if host.isascii():
+        return host
+    try:
+        return idna.encode(host, uts46=False).decode("ascii")
+    except (idna.IDNAError, UnicodeError) as error:
+        raise UrlError(f"the host is not a valid international name ({error})") from error
+
+
+def _check_name(host: str, policy: AddressPolicy) -> None:
+    if host == "localhost" and policy.loopback():
+        return
+    labels = host.split(".")
+    if len(host) > LONGEST_HOST or not all(LABEL.fullmatch(label) for label in labels):
+        raise UrlError(
+            "the host is not a valid name: give labels of 1 to 63 letters, digits and "
+            f"hyphens, {LONGEST_HOST} characters in all"
+        )
+    if host == "localhost" or host.endswith(LOCAL_SUFFIXES) or host.startswith("metadata"):
+        raise blocked()
+    if len(labels) < 2:
+        raise UrlError("the host has no domain; give a full name such as hooks.example.com")
+
+
+def _check_second_opinion(text: str, scheme: str, host: str, port: int) -> None:
+    """Another parser must see the same host, or what is checked is not what is dialled."""
+    try:
+        other = urllib3.util.parse_url(text)
+    except (LocationParseError, ValueError) as error:
+        raise UrlError("the URL is ambiguous; give https://host/path") from error
+    seen = (other.host or "").lower().removesuffix(".")
+    if host.startswith("["):
+        same = seen.startswith("[") and _unwrap(seen[1:-1]) == _unwrap(host[1:-1])
+    else:
+        same = seen == host
+    if (other.scheme, other.port or _default_port(scheme)) != (scheme, port) or not same:
+        raise UrlError("the URL is ambiguous; give https://host/path")

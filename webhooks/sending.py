@@ -1,0 +1,171 @@
+"""From a claim to a signed request, and from a response to an outcome."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import parsedate
+from functools import lru_cache
+from importlib.metadata import version
+from uuid import UUID
+
+from webhooks import ids, signing
+from webhooks.attempt import Claim, ErrorClass, Headers, Outcome
+from webhooks.secrets import Keyring, Place, SecretError
+from webhooks.settings import Settings
+from webhooks.transports.base import Request, Response
+
+USER_AGENT = f"Webhooks/{version('webhooks-platform')}"
+KEPT_SECRETS = 10_000
+MOST_HEADERS = 50
+LONGEST_HEADER = 1024
+LONGEST_DETAIL = 500
+LONGEST_RETRY_AFTER_S = 86_400.0
+THROTTLING = (429, 502, 503, 504)
+
+SECONDS = re.compile(r"[0-9]{1,10}", re.ASCII)
+_CLOCK = r"[0-9]{2}:[0-9]{2}:[0-9]{2}"
+# RFC 9110 section 5.6.7: the preferred form, RFC 850's and asctime's; all three mean UTC.
+HTTP_DATE = re.compile(
+    rf"[A-Z][a-z]{{2}}, [0-9]{{2}} [A-Z][a-z]{{2}} [0-9]{{4}} {_CLOCK} (?:GMT|UTC|[+-]0000)"
+    rf"|[A-Z][a-z]{{5,8}}, [0-9]{{2}}-[A-Z][a-z]{{2}}-[0-9]{{2}} {_CLOCK} GMT"
+    rf"|[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ 0-9][0-9] {_CLOCK} [0-9]{{4}}",
+    re.ASCII,
+)
+
+StoredSecrets = tuple[tuple[UUID, str], ...]
+
+
+class Sender:
+    """Makes signed requests; keeps the keys of the endpoints used last decrypted."""
+
+    def __init__(self, settings: Settings, keyring: Keyring) -> None:
+        self._connect_timeout_s = settings.connect_timeout_s
+        self._keyring = keyring
+        self._keys = lru_cache(KEPT_SECRETS)(self._decrypt)
+
+    def prepare(self, claim: Claim, now: Callable[[], float]) -> Request | Outcome:
+        """The request to send, signed as of ``now()`` (Unix seconds).
+
+        The outcome instead when there is nothing that could be sent.
+        """
+        target, payload = claim.target, claim.payload
+        if target is None:
+            return _unsendable("the endpoint does not exist any more")
+        if payload is None:
+            return _unsendable("the event's payload is not stored any more")
+        try:
+            keys = self._keys(target.tenant_id, target.secrets)
+        except (SecretError, signing.SigningSecretError) as error:
+            return _unsendable(f"the signing secret cannot be used: {error}", target.url)
+        if not keys:
+            return _unsendable("the endpoint has no valid signing secret", target.url)
+        return Request(
+            key=claim.delivery_id,
+            url=target.url,
+            headers=_headers(claim, keys, payload, int(now())),
+            body=payload,
+            connect_timeout_s=min(self._connect_timeout_s, target.timeout_s),
+            timeout_s=target.timeout_s,
+        )
+
+    def _decrypt(self, tenant_id: UUID, secrets: StoredSecrets) -> tuple[bytes, ...]:
+        return tuple(
+            self._decrypt_one(Place("signing_secrets", tenant_id, row_id, "ciphertext"), stored)
+            for row_id, stored in secrets
+        )
+
+    def _decrypt_one(self, place: Place, stored: str) -> bytes:
+        text = self._keyring.decrypt(place, stored).decode("ascii", "replace")
+        return signing.decode_secret(text)
+
+
+def outcome(response: Response, now: Callable[[], float] = time.time) -> Outcome:
+    """What a response means for its delivery (``now()``: Unix seconds, for Retry-After dates)."""
+    error, detail = _classify(response)
+    return Outcome(
+        error=error,
+        detail=_clean(detail, LONGEST_DETAIL),
+        status_code=response.status_code,
+        retry_after_s=_retry_after(response, now),
+        started=response.started,
+        finished=response.finished,
+        url=response.request.url,
+        peer=response.peer,
+        timings=response.timings,
+        request_headers=response.request.headers,
+        response_headers=_kept(response.headers),
+        body=response.body,
+        truncated=response.truncated,
+    )
+
+
+def parse_retry_after(text: str, now: float) -> float | None:
+    """Seconds to wait, within [0, 86400]; None when it is neither seconds nor an HTTP date."""
+    if SECONDS.fullmatch(text):
+        return min(float(text), LONGEST_RETRY_AFTER_S)
+    parsed = parsedate(text) if HTTP_DATE.fullmatch(text) else None
+    if parsed is None:
+        return None
+    try:
+        then = datetime(*parsed[:6], tzinfo=UTC).timestamp()
+    except ValueError:  # such as the 30th of February
+        return None
+    return min(max(then - now, 0.0), LONGEST_RETRY_AFTER_S)
+
+
+def _headers(claim: Claim, keys: tuple[bytes, ...], payload: bytes, timestamp: int) -> Headers:
+    message_id = ids.encode(ids.EVENT, claim.event_id)
+    return (
+        ("Content-Type", "application/json"),
+        ("User-Agent", USER_AGENT),
+        (signing.ID_HEADER, message_id),
+        (signing.TIMESTAMP_HEADER, str(timestamp)),
+        (signing.SIGNATURE_HEADER, signing.sign(keys, message_id, timestamp, payload)),
+        ("webhook-event-type", claim.event_type),
+        ("webhook-attempt", str(claim.attempt)),
+    )
+
+
+def _unsendable(detail: str, url: str = "") -> Outcome:
+    now = time.monotonic()
+    return Outcome(ErrorClass.INTERNAL, detail=detail, started=now, finished=now, url=url)
+
+
+def _classify(response: Response) -> tuple[ErrorClass | None, str]:
+    status, note = response.status_code, response.detail
+    if response.error is not None or status is None:
+        return response.error or ErrorClass.PROTOCOL, note
+    if 200 <= status <= 299:
+        return None, note
+    if status < 400:
+        location = _header(response.headers, "location")
+        where = f" to {location}" if location else ""
+        return ErrorClass.REDIRECT, f"status {status}: a redirect{where}, which is not followed"
+    kind = ErrorClass.HTTP_4XX if status < 500 else ErrorClass.HTTP_5XX
+    return kind, f"status {status}; {note}" if note else f"status {status}"
+
+
+def _retry_after(response: Response, now: Callable[[], float]) -> float | None:
+    if response.status_code not in THROTTLING:
+        return None
+    text = _header(response.headers, "retry-after")
+    return None if text is None else parse_retry_after(text, now())
+
+
+def _header(headers: Headers, name: str) -> str | None:
+    return next((value for key, value in headers if key.lower() == name), None)
+
+
+def _kept(headers: Headers) -> Headers:
+    return tuple(
+        (_clean(name, LONGEST_HEADER), _clean(value, max(0, LONGEST_HEADER - len(name))))
+        for name, value in headers[:MOST_HEADERS]
+    )
+
+
+def _clean(text: str, longest: int) -> str:
+    """Cut to length, and without NUL, which PostgreSQL takes in no text."""
+    return text[:longest].replace("\0", "\N{REPLACEMENT CHARACTER}")

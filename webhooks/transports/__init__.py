@@ -1,0 +1,1 @@
+"""What sends: base.py has the protocol, each other module one way to do it."""

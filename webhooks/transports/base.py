@@ -1,0 +1,73 @@
+"""The protocol between who sends (a dispatcher) and what sends (a transport)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from webhooks.attempt import ErrorClass, Headers, Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One POST. ``key`` is the sender's own and comes back with the response.
+
+    ``timeout_s`` bounds the whole attempt from ``start`` on, name look-up included;
+    ``connect_timeout_s`` the connection with its TLS handshake. Seconds.
+    """
+
+    key: object
+    url: str
+    headers: Headers
+    body: bytes
+    connect_timeout_s: float
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What came back. ``error`` is None when a final status line and its headers arrived.
+
+    ``error`` is then decided by the status alone, elsewhere; trouble in the body is a
+    note in ``detail``. ``body`` holds at most the first 64 kB, ``truncated`` says that
+    there was more. ``started`` and ``finished`` are readings of time.monotonic().
+    """
+
+    request: Request
+    error: ErrorClass | None
+    detail: str
+    started: float
+    finished: float
+    status_code: int | None = None
+    headers: Headers = ()
+    body: bytes = b""
+    truncated: bool = False
+    peer: str | None = None
+    timings: Timings = field(default_factory=Timings)
+
+
+class Transport(Protocol):
+    """Sends requests, many at a time; only ``wake`` may be called from another thread."""
+
+    @property
+    def capacity(self) -> int:
+        """The most requests that may be in flight."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests started whose response ``wait`` has not returned yet."""
+
+    def start(self, request: Request) -> None:
+        """Begin to send. Never raises: what is wrong with a request is its response."""
+
+    def wait(self, timeout_s: float) -> list[Response]:
+        """Responses that have come in: at once if there are any, else within ``timeout_s``.
+
+        Returns early, perhaps with nothing, after ``wake``.
+        """
+
+    def wake(self) -> None:
+        """Make the ``wait`` that runs, or else the next one, return."""
+
+    def close(self) -> None:
+        """Drop what is in flight and close every connection."""

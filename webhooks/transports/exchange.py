@@ -1,0 +1,293 @@
+"""One request and its response on one libcurl easy handle, which then takes the next."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pycurl
+
+from webhooks.addresses import NOT_ALLOWED, Url
+from webhooks.attempt import ErrorClass, Timings
+from webhooks.transports.base import Request, Response
+from webhooks.transports.headers import from_lines, to_lines
+from webhooks.transports.sockets import Lent
+
+MOST_BODY_BYTES = 65_536
+MOST_HEADER_BYTES = 65_536
+MOST_HEADERS = 100
+MOST_INTERIM = 5
+# Idle connections close after a minute and none gets older than five, so that a
+# receiver who moves to other addresses is followed.
+IDLE_CONNECTION_S = 60
+OLDEST_CONNECTION_S = 300
+
+REFUSE = 0  # what a callback returns to end the transfer: fewer bytes than it was given
+PROCEED, ABORT = 0, 1  # CURL_PREREQFUNC_OK and CURL_PREREQFUNC_ABORT
+STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?\r?\n")
+
+ERRORS = {
+    pycurl.E_URL_MALFORMAT: ErrorClass.INVALID_URL,
+    pycurl.E_COULDNT_RESOLVE_HOST: ErrorClass.DNS,
+    pycurl.E_COULDNT_CONNECT: ErrorClass.CONNECT,
+    pycurl.E_GOT_NOTHING: ErrorClass.CONNECT,
+    pycurl.E_SEND_ERROR: ErrorClass.CONNECT,
+    pycurl.E_RECV_ERROR: ErrorClass.CONNECT,
+    pycurl.E_NO_CONNECTION_AVAILABLE: ErrorClass.CONNECT,
+    pycurl.E_OPERATION_TIMEDOUT: ErrorClass.TIMEOUT,
+    pycurl.E_SSL_CONNECT_ERROR: ErrorClass.TLS,
+    pycurl.E_SSL_CERTPROBLEM: ErrorClass.TLS,
+    pycurl.E_SSL_CIPHER: ErrorClass.TLS,
+    pycurl.E_PEER_FAILED_VERIFICATION: ErrorClass.TLS,
+    pycurl.E_SSL_CACERT_BADFILE: ErrorClass.TLS,
+    pycurl.E_SSL_ISSUER_ERROR: ErrorClass.TLS,
+    pycurl.E_SSL_INVALIDCERTSTATUS: ErrorClass.TLS,
+}
+
+
+class Exchange:
+    """An easy handle with its options and callbacks, and what they saw of one response."""
+
+    __slots__ = (
+        "_addresses", "_allows", "_begun", "_body", "_body_bytes", "_dialled", "_dns_s", "_ended",
+        "_fault", "_fresh", "_header_bytes", "_headers", "_interim", "_peer", "_posts", "_refused",
+        "_started", "_status", "_text", "_truncated", "easy", "request",
+    )  # fmt: skip
+
+    def __init__(self, allows: Callable[[str], bool], ca_file: str) -> None:
+        self._allows = allows
+        self._text = ""
+        self._addresses: tuple[str, ...] = ()
+        self._fresh = False
+        self._peer: str | None = None
+        self._headers: list[bytes] = []
+        self._body: list[bytes] = []
+        self.easy = pycurl.Curl()
+        self.easy.exchange = self
+        self._set_up(ca_file)
+
+    def prepare(
+        self, request: Request, url: Url, addresses: tuple[str, ...], started: float, now: float
+    ) -> None:
+        """Take a request on; ``addresses`` are what its host's name stands for.
+
+        ``started`` and ``now`` are readings of time.monotonic(). Raises what pycurl
+        raises, or ValueError, when the request cannot be sent.
+        """
+        self.request, self._started, self._dns_s = request, started, now - started
+        self._posts = 0
+        self._refused = False
+        self._peer = None
+        self._forget_response()
+        easy = self.easy
+        easy.setopt(pycurl.HTTPHEADER, to_lines(request.headers))
+        easy.setopt(pycurl.POSTFIELDS, request.body)
+        easy.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(request.connect_timeout_s * 1000)))
+        if url.text != self._text or addresses != self._addresses:
+            self._aim(url, addresses)
+        self._start_clock(now)
+
+    def prepare_again(self, now: float) -> None:
+        """Take the same request on once more, on a new connection."""
+        self._forget_response()
+        self._fresh = True
+        self.easy.setopt(pycurl.FRESH_CONNECT, 1)
+        self._start_clock(now)
+
+    def may_repeat(self, code: int) -> bool:
+        """Whether a kept-alive connection died under the request before any answer.
+
+        libcurl would repeat the POST by itself up to five times, each time on the next
+        kept-alive connection (seen with 8.23: six copies reached a receiver that closes
+        on each). We stop it before the second copy and repeat once, on a new connection.
+        An answer has begun for libcurl when its status line is complete, not with its
+        first byte; after that nothing is repeated. Nor is it on a new connection.
+        """
+        return code == pycurl.E_ABORTED_BY_CALLBACK and self._posts == 1 and not self._refused
+
+    def response(self, code: int, text: str, now: float) -> Response:
+        """The response, after libcurl ended with ``code`` (0: without an error)."""
+        error, detail = self._verdict(code, text)
+        return Response(
+            request=self.request,
+            error=error,
+            detail=detail,
+            started=self._started,
+            finished=now,
+            status_code=self._status or None,
+            headers=from_lines(self._headers[1:]) if self._ended else (),
+            body=b"".join(self._body)[:MOST_BODY_BYTES],
+            truncated=self._truncated,
+            peer=self._peer,
+            timings=self._timings(now),
+        )
+
+    def release(self) -> None:
+        """Let go of the request, keep the handle for the next one."""
+        if self._fresh:
+            self._fresh = False
+            self.easy.setopt(pycurl.FRESH_CONNECT, 0)
+        del self.request
+        self._headers, self._body = [], []
+
+    def _set_up(self, ca_file: str) -> None:
+        options: dict[int, Any] = {
+            pycurl.NOSIGNAL: 1,
+            pycurl.PROTOCOLS: pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS,
+            pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
+            pycurl.FOLLOWLOCATION: 0,
+            pycurl.PATH_AS_IS: 1,
+            pycurl.PROXY: "",
+            pycurl.NOPROXY: "*",
+            pycurl.NETRC: pycurl.NETRC_IGNORED,
+            pycurl.USERAGENT: "",
+            pycurl.SSL_VERIFYPEER: 1,
+            pycurl.SSL_VERIFYHOST: 2,
+            pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,
+            # A file, not bytes: libcurl keeps only a parsed file for the next connection.
+            pycurl.CAINFO: ca_file,
+            pycurl.MAXAGE_CONN: IDLE_CONNECTION_S,
+            pycurl.MAXLIFETIME_CONN: OLDEST_CONNECTION_S,
+            pycurl.OPENSOCKETFUNCTION: self._on_open_socket,
+            pycurl.PREREQFUNCTION: self._on_send,
+            pycurl.HEADERFUNCTION: self._on_header,
+            pycurl.WRITEFUNCTION: self._on_body,
+        }
+        for option, value in options.items():
+            self.easy.setopt(option, value)
+
+    def _aim(self, url: Url, addresses: tuple[str, ...]) -> None:
+        self._text = ""
+        self.easy.setopt(pycurl.URL, url.text)
+        # The plus lets the pinned answer age out of libcurl's cache like any other.
+        pins = [f"+{url.host}:{url.port}:{','.join(map(_bracket, addresses))}"]
+        self.easy.setopt(pycurl.RESOLVE, [] if url.literal else pins)
+        self._text, self._addresses = url.text, addresses
+
+    def _start_clock(self, now: float) -> None:
+        self._begun = now
+        left = self._started + self.request.timeout_s - now
+        self.easy.setopt(pycurl.TIMEOUT_MS, max(1, int(left * 1000)))
+
+    def _forget_response(self) -> None:
+        self._status = self._interim = self._header_bytes = self._body_bytes = 0
+        self._headers, self._body = [], []
+        self._fault = ""
+        self._dialled = self._ended = self._truncated = False
+
+    # Callbacks: libcurl calls them while it works; an exception in one would be lost.
+
+    def _on_open_socket(self, _purpose: int, address: Any) -> Any:
+        """The last gate: what is refused here is never dialled."""
+        if not self._allows(address.addr[0]):
+            self._refused = True
+        if self._refused:
+            return pycurl.SOCKET_BAD
+        self._dialled = True
+        try:
+            return Lent(socket.socket(address.family, address.socktype, address.protocol))
+        except OSError as error:
+            self._fault = f"no socket could be opened: {error.strerror}"
+            return pycurl.SOCKET_BAD
+
+    def _on_send(self, peer: str, _local: str, _peer_port: int, _local_port: int) -> int:
+        """Before the request goes out on a connection, kept alive or new."""
+        if self._posts and not self._dialled:
+            return ABORT
+        self._posts += 1
+        self._dialled = False
+        self._peer = peer
+        return PROCEED
+
+    def _on_header(self, line: bytes) -> int | None:
+        self._header_bytes += len(line)
+        if self._header_bytes > MOST_HEADER_BYTES:
+            return self._refuse("the response headers are larger than 64 kB")
+        if self._ended:
+            return None  # a trailer
+        if not self._headers:
+            return self._on_status_line(line)
+        if line == b"\r\n" or line == b"\n":
+            return self._on_last_line()
+        self._headers.append(line)
+        if len(self._headers) > MOST_HEADERS + 1:
+            return self._refuse(f"the response has more than {MOST_HEADERS} headers")
+        return None
+
+    def _on_status_line(self, line: bytes) -> int | None:
+        match = STATUS_LINE.fullmatch(line)
+        if match is None:
+            return self._refuse("the response does not begin with an HTTP/1 status line")
+        self._status = int(match[1])
+        self._headers.append(line)
+        if self._status == 101:
+            return self._refuse("the receiver switched protocols, which nobody asked for")
+        if not 100 <= self._status <= 599:
+            return self._refuse(f"status {self._status} is outside of 200 to 599")
+        return None
+
+    def _on_last_line(self) -> int | None:
+        if self._status >= 200:
+            self._ended = True
+            return None
+        self._headers.clear()
+        self._interim += 1
+        if self._interim > MOST_INTERIM:
+            return self._refuse(f"the receiver sent more than {MOST_INTERIM} interim responses")
+        return None
+
+    def _on_body(self, chunk: bytes) -> int | None:
+        self._body.append(chunk)
+        self._body_bytes += len(chunk)
+        if self._body_bytes > MOST_BODY_BYTES:
+            self._truncated = True
+            return REFUSE
+        return None
+
+    def _refuse(self, fault: str) -> int:
+        self._fault = fault
+        return REFUSE
+
+    def _verdict(self, code: int, text: str) -> tuple[ErrorClass | None, str]:
+        if self._refused:
+            return ErrorClass.BLOCKED_ADDRESS, NOT_ALLOWED
+        if self._ended:
+            return None, self._note(code, text)
+        if self._fault:
+            return ErrorClass.PROTOCOL if self._posts else ErrorClass.CONNECT, self._fault
+        if code == 0:
+            return ErrorClass.PROTOCOL, "the connection was closed inside the response headers"
+        if code == pycurl.E_GOT_NOTHING:
+            return ErrorClass.CONNECT, "the connection was closed without a response"
+        return ERRORS.get(code, ErrorClass.PROTOCOL), text or f"libcurl ended with error {code}"
+
+    def _note(self, code: int, text: str) -> str:
+        if code == 0:
+            return ""
+        if self._truncated:
+            return "only the first 64 kB of the response body were read"
+        return f"the response body is incomplete: {self._fault or text}"
+
+    def _timings(self, now: float) -> Timings:
+        """Milliseconds since the attempt began; libcurl counts microseconds since its own."""
+        info, offset = self.easy.getinfo, (self._begun - self._started) * 1000
+        dns_ms = self._dns_s * 1000 or None
+        total_ms = (now - self._started) * 1000
+        first_byte = info(pycurl.STARTTRANSFER_TIME_T) if self._status else 0
+        first_byte_ms = offset + first_byte / 1000 if first_byte else None
+        if not info(pycurl.NUM_CONNECTS):
+            return Timings(dns_ms=dns_ms, first_byte_ms=first_byte_ms, total_ms=total_ms)
+        connect, tls = info(pycurl.CONNECT_TIME_T), info(pycurl.APPCONNECT_TIME_T)
+        return Timings(
+            dns_ms=dns_ms,
+            connect_ms=offset + connect / 1000 if connect else None,
+            tls_ms=offset + tls / 1000 if tls else None,
+            first_byte_ms=first_byte_ms,
+            total_ms=total_ms,
+        )
+
+
+def _bracket(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
