@@ -13,6 +13,7 @@ from uuid import UUID
 
 from webhooks import ids, signing
 from webhooks.attempt import Claim, ErrorClass, Headers, Outcome
+from webhooks.lanes import THROTTLED
 from webhooks.secrets import Keyring, Place, SecretError
 from webhooks.settings import Settings
 from webhooks.transports.base import Request, Response
@@ -23,7 +24,6 @@ MOST_HEADERS = 50
 LONGEST_HEADER = 1024
 LONGEST_DETAIL = 500
 LONGEST_RETRY_AFTER_S = 86_400.0
-THROTTLING = (429, 502, 503, 504)
 
 SECONDS = re.compile(r"[0-9]{1,10}", re.ASCII)
 _CLOCK = r"[0-9]{2}:[0-9]{2}:[0-9]{2}"
@@ -149,7 +149,7 @@ def _classify(response: Response) -> tuple[ErrorClass | None, str]:
 
 
 def _retry_after(response: Response, now: Callable[[], float]) -> float | None:
-    if response.status_code not in THROTTLING:
+    if response.status_code not in THROTTLED:
         return None
     text = _header(response.headers, "retry-after")
     return None if text is None else parse_retry_after(text, now())

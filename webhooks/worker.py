@@ -25,13 +25,23 @@ worker_class = "webhooks.worker.DeliveryWorker"
 threads = 2
 timeout = 60
 graceful_timeout = 70
+control_socket_disable = True
+
+LONGEST_ATTEMPT_S = 60
 # Of the graceful timeout, what is left for the last settle after the last answer.
 SETTLE_RESERVE_S = 5
-control_socket_disable = True
 
 
 def on_starting(server: Any) -> None:
-    """Begin with an empty metrics folder, whatever an earlier master left in it."""
+    """Check that a drain can finish, and begin with an empty metrics folder."""
+    least = LONGEST_ATTEMPT_S + SETTLE_RESERVE_S
+    if server.cfg.graceful_timeout < least:
+        raise SystemExit(
+            f"--graceful-timeout {server.cfg.graceful_timeout}: give at least {least}, the longest "
+            f"attempt and {SETTLE_RESERVE_S} s to record it"
+        )
+    # libcurl would write every connection's TLS keys there.
+    os.environ.pop("SSLKEYLOGFILE", None)
     folder = os.environ.setdefault(METRICS_DIR, tempfile.mkdtemp(prefix="webhooks-metrics-"))
     Path(folder).mkdir(parents=True, exist_ok=True)
     for old in Path(folder).glob("*.db"):

@@ -10,21 +10,15 @@ from uuid import UUID
 import psycopg
 
 from webhooks.attempt import Claim, Target
-from webhooks.db import retry_tx, transaction
+from webhooks.db import INDEXES_ONLY, retry_tx, transaction
 from webhooks.deliveries.record import array
 
 MOST_LANES = 100
 MOST_PROBES = 2_000
 MOST_ROWS = 500
 
-# A lost claim is only a repeat, so its commit need not wait for the disk. The plan is
-# pinned: one made while the table was empty would scan it for ever after.
-PINNED = (
-    "synchronous_commit = off",
-    "enable_seqscan = off",
-    "enable_bitmapscan = off",
-    "enable_sort = off",
-)
+# A lost claim is only a repeat, so its commit need not wait for the disk.
+SETTINGS = ("synchronous_commit = off", *INDEXES_ONLY)
 
 # A loose index scan: one probe per lane that has a pending row, however many rows it
 # has. Lanes that are closed cost a probe and are not counted; a lane that is missing
@@ -188,7 +182,7 @@ def _probe(connection: psycopg.Connection, after: Cursor, lanes: int) -> list[An
 def _take(
     connection: psycopg.Connection, worker_id: UUID, lanes: Sequence[Lane], room: int
 ) -> tuple[Claim, ...]:
-    with transaction(connection, *PINNED):
+    with transaction(connection, *SETTINGS):
         if connection.execute(FENCE, [worker_id]).fetchone() is None:
             raise Fenced(f"worker {worker_id} has lost its lease")
         locked = connection.execute(LOCK, _columns(lanes)).fetchall()

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import psycopg
 
-from webhooks.db import retry_tx, transaction
+from webhooks.db import INDEXES_ONLY, retry_tx, transaction
 from webhooks.deliveries.settle import with_partitions
 
 PROMOTE_ROWS = 5_000
@@ -95,7 +95,7 @@ def promote(connection: psycopg.Connection) -> int:
     """Make due retries pending; answers how many. Any number of workers may run it."""
 
     def work() -> int:
-        with transaction(connection, "enable_seqscan = off", "enable_bitmapscan = off"):
+        with transaction(connection, *INDEXES_ONLY):
             return connection.execute(PROMOTE, {"rows": PROMOTE_ROWS}).rowcount
 
     return retry_tx(work)
@@ -118,7 +118,7 @@ def reclaim(connection: psycopg.Connection) -> int:
 def _reclaim(connection: psycopg.Connection) -> int:
     # Statement by statement: each sees what was committed before it began, so also the
     # last claim of a worker whose row this transaction has just locked.
-    with transaction(connection):
+    with transaction(connection, *INDEXES_ONLY):
         dead = [row[0] for row in connection.execute(DEAD_WORKERS).fetchall()]
         held = connection.execute(HELD_BY_DEAD, {"workers": dead}).fetchall() if dead else []
         _return(connection, held)

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import errors
 
 from webhooks.attempt import Outcome, Status
-from webhooks.db import retry_tx, transaction
+from webhooks.db import INDEXES_ONLY, retry_tx, transaction
 from webhooks.deliveries.health import close_endpoint, write_lanes
 from webhooks.deliveries.record import Settlement, array, record
 
@@ -132,7 +132,7 @@ def _plain(outcome: Outcome, error: Exception) -> Outcome:
 def _write(
     connection: psycopg.Connection, worker_id: UUID, settlements: Sequence[Settlement]
 ) -> tuple[set[UUID], list[tuple[UUID, str, str]]]:
-    with transaction(connection):
+    with transaction(connection, *INDEXES_ONLY):
         if connection.execute(FENCE, [worker_id]).fetchone() is None:
             return set(), []
         fence = {
