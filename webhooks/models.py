@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from flask_sqlalchemy import SQLAlchemy
-from sqlalchemy import ForeignKey, MetaData, SmallInteger, text
+from sqlalchemy import REAL, ForeignKey, MetaData, SmallInteger, Text, text
 from sqlalchemy.dialects.postgresql import JSON, JSONB, TIMESTAMP
 from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, registry, relationship
@@ -30,7 +30,12 @@ class Base(DeclarativeBase):
 
     registry = registry(
         metadata=MetaData(schema="webhooks", naming_convention=NAMING),
-        type_annotation_map={datetime: TIMESTAMP(timezone=True), UUID: PG_UUID(as_uuid=True)},
+        type_annotation_map={
+            datetime: TIMESTAMP(timezone=True),
+            UUID: PG_UUID(as_uuid=True),
+            str: Text(),
+            float: REAL(),
+        },
     )
     __abstract__ = True
 
@@ -118,7 +123,9 @@ class ApiKey(Base):
     __tablename__ = "api_keys"
 
     id: Mapped[UUID] = mapped_column(primary_key=True, server_default=NEW_ID)
-    tenant_id: Mapped[UUID | None] = mapped_column(ForeignKey("webhooks.tenants.id"))
+    tenant_id: Mapped[UUID | None] = mapped_column(
+        ForeignKey("webhooks.tenants.id"), comment="NULL: the key is bound to all tenants"
+    )
     name: Mapped[str]
     public_id: Mapped[str] = mapped_column(unique=True)
     key_hash: Mapped[bytes]
@@ -148,7 +155,9 @@ class Session(Base):
     __tablename__ = "sessions"
 
     token_hash: Mapped[bytes] = mapped_column(primary_key=True)
-    user_id: Mapped[UUID] = mapped_column(ForeignKey("webhooks.users.id"), index=True)
+    user_id: Mapped[UUID] = mapped_column(
+        ForeignKey("webhooks.users.id", ondelete="CASCADE"), index=True
+    )
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     seen_at: Mapped[datetime] = mapped_column(server_default=NOW)
     address: Mapped[str | None]

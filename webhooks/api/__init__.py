@@ -1,0 +1,15 @@
+"""The JSON API under /api/v1, one module a resource."""
+
+from __future__ import annotations
+
+from flask import Blueprint
+
+from webhooks.api import deliveries, endpoints, events
+from webhooks.api.authentication import authenticate
+
+PREFIX = "/api/v1"
+
+blueprint = Blueprint("api", __name__, url_prefix=PREFIX)
+blueprint.before_request(authenticate)
+for resource in (events, endpoints, deliveries):
+    blueprint.register_blueprint(resource.blueprint)

@@ -1,0 +1,87 @@
+"""Who is asking: ``Authorization: Bearer whk_live_…``, and the tenant it acts for."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import psycopg
+from flask import g, request
+from sqlalchemy import select
+
+from webhooks import keys, tenants
+from webhooks.api.problems import Problem
+from webhooks.keys import Credential
+from webhooks.models import Tenant, db
+
+LONGEST_KEY = 200
+
+
+def authenticate() -> None:
+    """Before each request: the API key's credential, or 401."""
+    if request.method == "OPTIONS":
+        return
+    scheme, _, text = request.headers.get("Authorization", "").partition(" ")
+    if not scheme:
+        raise _unauthorized("send the header Authorization: Bearer whk_live_…", "")
+    if scheme.lower() != "bearer":
+        raise _unauthorized("use the scheme Bearer in the header Authorization", "")
+    found = keys.authenticate(text.strip()) if len(text) <= LONGEST_KEY else None
+    if found is None:
+        raise _unauthorized(
+            "the API key is unknown or revoked; check that it is complete",
+            ', error="invalid_token"',
+        )
+    g.credential = found
+
+
+def credential() -> Credential:
+    """The credential of this request."""
+    found: Credential = g.credential
+    return found
+
+
+def acting_tenant(connection: psycopg.Connection, named: str | None) -> UUID:
+    """Id of the tenant that an event is for: the named one, else the key's own.
+
+    Raises Problem: 403 for another tenant than the key's, 422 for an unknown one.
+    """
+    who = credential()
+    if named is None or named == who.tenant_key:
+        return who.tenant_id
+    _refuse_foreign(who)
+    tenant_id = tenants.find_id(connection, named)
+    if tenant_id is None:
+        raise _unknown_tenant(named)
+    return tenant_id
+
+
+def tenant_to_change(named: str | None) -> Tenant:
+    """The tenant that a new endpoint belongs to; raises Problem as ``acting_tenant`` does."""
+    who = credential()
+    if named is None or named == who.tenant_key:
+        return db.session.scalars(select(Tenant).where(Tenant.id == who.tenant_id)).one()
+    _refuse_foreign(who)
+    tenant = tenants.find(named)
+    if tenant is None:
+        raise _unknown_tenant(named)
+    return tenant
+
+
+def tenant_to_read(named: str | None) -> UUID | None:
+    """Whose rows a list shows: the named tenant's, else all that the key may see (None: all)."""
+    return credential().scope if named is None else tenant_to_change(named).id
+
+
+def _refuse_foreign(who: Credential) -> None:
+    if not who.all_tenants:
+        raise Problem.of_field(
+            403, "tenant", f"this key acts for {who.tenant_key!r} only; leave tenant out"
+        )
+
+
+def _unknown_tenant(named: str) -> Problem:
+    return Problem.of_field(422, "tenant", f"{named[:70]!r} does not exist; create it first")
+
+
+def _unauthorized(detail: str, error: str) -> Problem:
+    return Problem(401, detail, headers={"WWW-Authenticate": f'Bearer realm="webhooks"{error}'})

@@ -1,0 +1,222 @@
+"""POST /events, POST /events/batch, GET /events/<id> and its payload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import psycopg
+from flask import Blueprint, Response, current_app, request, url_for
+from sqlalchemy import func, select
+
+from webhooks import events, ids
+from webhooks.api import bodies, delivery_lists, pages
+from webhooks.api.authentication import acting_tenant, credential
+from webhooks.api.bodies import BYTE_ORDER_MARK, Invalid, Malformed, answer, timestamp
+from webhooks.api.delivery_lists import Filter
+from webhooks.api.problems import FieldError, Problem, not_found
+from webhooks.events import Accepted, Conflict, EventError, NewEvent
+from webhooks.models import Event, Tenant, db
+from webhooks.web_database import psycopg_connection
+
+BATCH_BYTES = 8 * 1024 * 1024
+BATCH_ITEMS = 1000
+NDJSON = "application/x-ndjson"
+
+blueprint = Blueprint("events", __name__)
+
+
+class Envelope(msgspec.Struct, forbid_unknown_fields=True):
+    """What is posted. The payload stays the bytes that were sent."""
+
+    type: str
+    payload: msgspec.Raw
+    tenant: str | None = None
+    idempotency_key: str | None = None
+
+
+_envelope = msgspec.json.Decoder(Envelope)
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+@blueprint.post("/events")
+def emit() -> Response:
+    """Accept one event. 202: it is durable, and so is a delivery for each matching endpoint."""
+    try:
+        body = bodies.read(bodies.settings().max_payload_bytes + bodies.ENVELOPE_BYTES)
+        envelope = _decode(body)
+        key = _idempotency_key(envelope)
+        with psycopg_connection() as connection:
+            tenant_id = acting_tenant(connection, envelope.tenant)
+            accepted = events.emit(
+                connection, tenant_id, envelope.type, bytes(envelope.payload), key
+            )
+    except EventError as error:
+        raise Problem.of_field(422, error.field, error.message) from error
+    except Conflict as error:
+        raise Problem.of_field(409, "idempotency_key", str(error)) from error
+    _wake([accepted])
+    return answer(_shown(accepted), 202)
+
+
+@blueprint.post("/events/batch")
+def emit_batch() -> Response:
+    """Accept up to 1,000 events; one answer each, in the order sent.
+
+    The valid ones are stored in one transaction; the others are reported and do not
+    keep the valid ones back, so the whole is 200 and each item has its own status.
+    """
+    if "Idempotency-Key" in request.headers:
+        raise Problem.of_field(422, "Idempotency-Key", "give idempotency_key in each item instead")
+    items = _items(bodies.read(BATCH_BYTES, bodies.JSON, NDJSON))
+    with psycopg_connection() as connection:
+        checked = [_check_item(connection, item) for item in items]
+        stored = events.emit_many(connection, [e for e in checked if isinstance(e, NewEvent)])
+    _wake(stored)
+    verdicts = iter(stored)
+    return answer(
+        {
+            "data": [
+                _shown_item(next(verdicts)) if isinstance(item, NewEvent) else _refused_item(item)
+                for item in checked
+            ]
+        }
+    )
+
+
+@blueprint.get("/events/<event_id>")
+def read(event_id: str) -> Response:
+    """An event without its payload, and the first page of its deliveries."""
+    columns = (
+        Event.id,
+        Event.type,
+        Event.created_at,
+        func.length(Event.payload).label("payload_bytes"),
+        Tenant.key.label("tenant"),
+    )
+    row = _find(event_id, *columns)
+    return answer(
+        {
+            "id": event_id,
+            "tenant": row.tenant,
+            "type": row.type,
+            "created_at": timestamp(row.created_at),
+            "payload_bytes": row.payload_bytes,
+            "payload_url": url_for(".payload", event_id=event_id),
+            "deliveries": delivery_lists.page(Filter(event_id=row.id), pages.DEFAULT_LIMIT),
+        }
+    )
+
+
+@blueprint.get("/events/<event_id>/payload")
+def payload(event_id: str) -> Response:
+    """The payload, byte for byte as it was accepted."""
+    return Response(_find(event_id, Event.payload).payload, content_type=bodies.JSON)
+
+
+def _find(event_id: str, *columns: Any) -> Any:
+    try:
+        value = ids.decode(ids.EVENT, event_id)
+    except ValueError as error:
+        raise not_found("event") from error
+    query = select(*columns).join(Tenant, Tenant.id == Event.tenant_id).where(Event.id == value)
+    scope = credential().scope
+    if scope is not None:
+        query = query.where(Event.tenant_id == scope)
+    row = db.session.execute(query).one_or_none()
+    if row is None:
+        raise not_found("event")
+    return row
+
+
+def _decode(body: bytes | msgspec.Raw) -> Envelope:
+    """An envelope whose payload is JSON in UTF-8 and not too long; Problem otherwise."""
+    try:
+        envelope = bodies.decode(_envelope, bytes(body))
+    except Malformed as error:
+        raise Problem.of_field(400, "body", str(error)) from error
+    except Invalid as error:
+        raise Problem(422, errors=[error.error]) from error
+    size, limit = len(memoryview(envelope.payload)), bodies.settings().max_payload_bytes
+    if size > limit:
+        raise Problem.of_field(413, "payload", f"it has {size} bytes; send at most {limit}")
+    try:
+        str(envelope.payload, "utf-8")  # the decoder skips over it without looking
+    except UnicodeDecodeError as error:
+        raise Problem.of_field(400, "payload", f"it is not UTF-8: {error.reason}") from error
+    return envelope
+
+
+def _idempotency_key(envelope: Envelope) -> str | None:
+    """The key of the header or the field, which mean the same."""
+    header = request.headers.get("Idempotency-Key")
+    if header is None:
+        return envelope.idempotency_key
+    if envelope.idempotency_key not in (None, header):
+        raise Problem.of_field(
+            422, "idempotency_key", "it differs from the header Idempotency-Key; send one of them"
+        )
+    return header
+
+
+def _items(body: bytes) -> list[Any]:
+    if request.mimetype == NDJSON:
+        if body.startswith(BYTE_ORDER_MARK):
+            raise Problem.of_field(400, "body", "it begins with a byte order mark; leave it out")
+        items: list[Any] = [line for line in body.split(b"\n") if line.strip()]
+    else:
+        try:
+            items = bodies.decode(_array, body)
+        except Malformed as error:
+            raise Problem.of_field(400, "body", str(error)) from error
+        except Invalid as error:
+            raise Problem(422, errors=[error.error]) from error
+    if len(items) > BATCH_ITEMS:
+        raise Problem.of_field(
+            413, "body", f"it has {len(items)} items; send at most {BATCH_ITEMS}"
+        )
+    return items
+
+
+def _check_item(connection: psycopg.Connection, item: bytes | msgspec.Raw) -> NewEvent | Problem:
+    try:
+        envelope = _decode(item)
+        events.check_type(envelope.type)
+        events.check_idempotency_key(envelope.idempotency_key)
+        return NewEvent(
+            acting_tenant(connection, envelope.tenant),
+            envelope.type,
+            bytes(envelope.payload),
+            envelope.idempotency_key,
+        )
+    except EventError as error:
+        return Problem.of_field(422, error.field, error.message)
+    except Problem as problem:
+        return problem
+
+
+def _wake(stored: Iterable[Accepted | Conflict]) -> None:
+    if any(isinstance(s, Accepted) and s.deliveries and not s.duplicate for s in stored):
+        current_app.extensions["webhooks_notifier"].notify()
+
+
+def _shown(accepted: Accepted) -> dict[str, Any]:
+    return {
+        "id": ids.encode(ids.EVENT, accepted.id),
+        "deliveries": accepted.deliveries,
+        "duplicate": accepted.duplicate,
+    }
+
+
+def _shown_item(verdict: Accepted | Conflict) -> dict[str, Any]:
+    if isinstance(verdict, Accepted):
+        return {"status": 202, **_shown(verdict)}
+    return _refused_item(Problem.of_field(409, "idempotency_key", str(verdict)))
+
+
+def _refused_item(problem: Problem) -> dict[str, Any]:
+    return {
+        "status": problem.status,
+        "errors": problem.errors or [FieldError("body", str(problem))],
+    }
