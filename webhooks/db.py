@@ -33,7 +33,7 @@ BEGIN = (
 
 # Pins a transaction's plans to the queue's indexes: statistics taken while the table was
 # nearly empty would make it scan the whole of a million rows.
-INDEXES_ONLY = ("enable_seqscan = off", "enable_bitmapscan = off", "enable_sort = off")
+INDEXES_ONLY = ("enable_seqscan = off", "enable_bitmapscan = off")
 
 # What a transaction may meet through no fault of its own. 40001 comes up even under
 # READ COMMITTED when a row was moved to another partition by a concurrent update.

@@ -18,7 +18,7 @@ MOST_PROBES = 2_000
 MOST_ROWS = 500
 
 # A lost claim is only a repeat, so its commit need not wait for the disk.
-SETTINGS = ("synchronous_commit = off", *INDEXES_ONLY)
+SETTINGS = ("synchronous_commit = off", *INDEXES_ONLY, "enable_sort = off")
 
 # A loose index scan: one probe per lane that has a pending row, however many rows it
 # has. Lanes that are closed cost a probe and are not counted; a lane that is missing

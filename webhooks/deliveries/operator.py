@@ -38,13 +38,13 @@ WHERE id = %(id)s AND finished_at = %(finished_at)s
 
 RETRY_NOW = """
 UPDATE webhooks.deliveries_queue SET status = 'pending', due_at = NULL, trigger = 'manual'
-WHERE id = %(id)s AND status = 'scheduled'
+WHERE id = %(id)s AND due_at IS NOT NULL
 """
 
 CANCEL = """
 UPDATE webhooks.deliveries
 SET status = 'cancelled', finished_at = now(), due_at = NULL, reason = %(reason)s
-WHERE finished_at = 'infinity' AND id = ANY (%(ids)s) AND status IN ('pending', 'scheduled')
+WHERE finished_at = 'infinity' AND id = ANY (%(ids)s) AND worker_id IS NULL
 """
 
 OF_ENDPOINT = """

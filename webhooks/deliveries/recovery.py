@@ -54,14 +54,14 @@ INSERT INTO webhooks.attempts (shard, delivery_id, number, tenant_id, endpoint_i
 SELECT shard, id, attempts, tenant_id, endpoint_id, trigger, 'failed', 'worker_lost',
        'the worker that sent it died; the receiver may have got it', worker_id,
        coalesce(claimed_at, now())
-FROM webhooks.deliveries_queue WHERE id = ANY (%(ids)s) AND status = 'in_flight'
+FROM webhooks.deliveries_queue WHERE id = ANY (%(ids)s) AND worker_id IS NOT NULL
 """
 
 RETURN_LOST = """
 UPDATE webhooks.deliveries_queue
 SET status = 'pending', worker_id = NULL, tries = tries + 1, lost = lost + 1,
     error_class = 'worker_lost', status_code = NULL, trigger = 'schedule'
-WHERE id = ANY (%(ids)s) AND status = 'in_flight'
+WHERE id = ANY (%(ids)s) AND worker_id IS NOT NULL
 """
 
 BURY_LOST = """
@@ -69,7 +69,7 @@ UPDATE webhooks.deliveries
 SET status = 'dead_lettered', finished_at = now(), worker_id = NULL, tries = tries + 1,
     lost = lost + 1, error_class = 'worker_lost', status_code = NULL,
     reason = 'lost its worker ' || lost + 1 || ' times'
-WHERE finished_at = 'infinity' AND id = ANY (%(ids)s) AND status = 'in_flight'
+WHERE finished_at = 'infinity' AND id = ANY (%(ids)s) AND worker_id IS NOT NULL
 """
 
 STRAYS = """
@@ -85,7 +85,7 @@ SET status = 'pending', worker_id = NULL
 FROM (
     SELECT d.ctid AS row FROM webhooks.deliveries_queue d
     JOIN unnest(%(ids)s::uuid[], %(attempts)s::int[]) AS mine (id, attempt) USING (id)
-    WHERE d.status = 'in_flight' AND d.worker_id = %(worker)s AND d.attempts = mine.attempt
+    WHERE d.worker_id = %(worker)s AND d.attempts = mine.attempt
     ORDER BY d.id FOR UPDATE OF d) AS held
 WHERE q.ctid = held.row
 """
