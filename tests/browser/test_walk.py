@@ -30,7 +30,7 @@ def stack(database_url: str, account: tuple[str, str]) -> Iterator[Stack]:
 def test_register_send_break_retry_replay(
     stack: Stack, new_page: Callable[..., Page], scripts: bool
 ) -> None:
-    """Sign in, register, send, see it delivered, break it, see the retry, replay the dead letter."""
+    """Sign in, register, send, see it delivered, break it, see the retry, replay what died."""
     page = new_page(java_script_enabled=scripts)
     broken: list[bool] = []
     with Recorder(lambda nth, _: 500 if broken else 200) as receiver:
