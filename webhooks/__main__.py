@@ -1,0 +1,5 @@
+"""python -m webhooks: the command line."""
+
+from webhooks.cli import main
+
+main()
