@@ -141,8 +141,8 @@ class Stack:
     def start_web(self) -> Process:
         port = free_port()
         web = self.start(
-            "gunicorn", "--no-control-socket", "--worker-class", "gthread", "--workers", "1",
-            "--threads", "8", "--bind", f"127.0.0.1:{port}", "webhooks.app:create_app()",
+            "gunicorn", "--config", "python:webhooks.web", "--workers", "1",
+            "--bind", f"127.0.0.1:{port}", "webhooks.web:app()",
             port=port,
         )  # fmt: skip
         self.base_url = f"http://127.0.0.1:{port}"

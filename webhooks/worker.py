@@ -8,12 +8,18 @@ the metrics: their files belong to the processes that count.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gunicorn.workers.gthread import ThreadWorker
+
+from webhooks import logs
+from webhooks.secrets import Keyring
+from webhooks.settings import Settings
+from webhooks.web import check_settings
 
 if TYPE_CHECKING:
     from webhooks.dispatcher import Dispatcher
@@ -31,9 +37,12 @@ LONGEST_ATTEMPT_S = 60
 # Of the graceful timeout, what is left for the last settle after the last answer.
 SETTLE_RESERVE_S = 5
 
+_own_folders: list[str] = []
+
 
 def on_starting(server: Any) -> None:
-    """Check that a drain can finish, and begin with an empty metrics folder."""
+    """Refuse wrong settings before a fork, and begin with an empty metrics folder."""
+    check_settings()
     least = LONGEST_ATTEMPT_S + SETTLE_RESERVE_S
     if server.cfg.graceful_timeout < least:
         raise SystemExit(
@@ -42,10 +51,19 @@ def on_starting(server: Any) -> None:
         )
     # libcurl would write every connection's TLS keys there.
     os.environ.pop("SSLKEYLOGFILE", None)
-    folder = os.environ.setdefault(METRICS_DIR, tempfile.mkdtemp(prefix="webhooks-metrics-"))
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for old in Path(folder).glob("*.db"):
+    if METRICS_DIR not in os.environ:
+        os.environ[METRICS_DIR] = tempfile.mkdtemp(prefix="webhooks-metrics-")
+        _own_folders.append(os.environ[METRICS_DIR])
+    folder = Path(os.environ[METRICS_DIR])
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.db"):
         old.unlink()
+
+
+def on_exit(server: Any) -> None:
+    """Remove the metrics folder, if this master made it."""
+    for folder in _own_folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def child_exit(server: Any, worker: Any) -> None:
@@ -61,7 +79,9 @@ class DeliveryWorker(ThreadWorker):
     _dispatcher: Dispatcher | None = None
 
     def run(self) -> None:
-        self._dispatcher = _make_dispatcher()
+        settings = Settings.from_env(os.environ)
+        logs.setup(settings.log_level)
+        self._dispatcher = _make_dispatcher(settings)
         self._dispatcher.start()
         super().run()
         self._dispatcher.drain(self.cfg.graceful_timeout - SETTLE_RESERVE_S, self.notify)
@@ -78,17 +98,13 @@ class DeliveryWorker(ThreadWorker):
         super().handle_exit(sig, frame)
 
 
-def _make_dispatcher() -> Dispatcher:
+def _make_dispatcher(settings: Settings) -> Dispatcher:
     from webhooks.dispatcher import Dispatcher
-    from webhooks.secrets import Keyring
     from webhooks.sending import Sender
-    from webhooks.settings import Settings
     from webhooks.transports.curl import CurlTransport
 
-    settings = Settings.from_env(os.environ)
-    return Dispatcher(
-        settings, CurlTransport(settings), Sender(settings, Keyring.parse(settings.keyring))
-    )
+    sender = Sender(settings, Keyring.parse(settings.keyring))
+    return Dispatcher(settings, CurlTransport(settings), sender)
 
 
 def application(

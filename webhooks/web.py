@@ -1,0 +1,45 @@
+"""The web process under gunicorn: ``gunicorn --config python:webhooks.web 'webhooks.web:app()'``.
+
+Also gunicorn's configuration for it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from webhooks import logs
+from webhooks.secrets import Keyring, KeyringError
+from webhooks.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+worker_class = "gthread"
+threads = 8
+control_socket_disable = True
+
+
+def on_starting(server: Any) -> None:
+    """Refuse wrong settings before a fork."""
+    check_settings()
+
+
+def check_settings() -> None:
+    """End the process with one line that names what is missing or wrong."""
+    try:
+        settings = Settings.from_env(os.environ)
+        if not settings.database_url:
+            raise SettingsError("DATABASE_URL is not set; give postgresql://user@host/database")
+        Keyring.parse(settings.keyring)
+    except (SettingsError, KeyringError) as error:
+        raise SystemExit(f"webhooks: {error}") from None
+
+
+def app() -> Flask:
+    """The application, with logging set up as in every process."""
+    from webhooks.app import create_app
+
+    settings = Settings.from_env(os.environ)
+    logs.setup(settings.log_level)
+    return create_app(settings)
