@@ -66,13 +66,15 @@ def database_url(server_url: str, template: str) -> Iterator[str]:
 @pytest.fixture
 def settings(database_url: str) -> Settings:
     """Development mode: loopback targets over plain http are allowed."""
-    return Settings.from_env({
-        "DATABASE_URL": database_url,
-        "WEBHOOKS_KEYRING": KEYRING,
-        "WEBHOOKS_MODE": "development",
-        "WEBHOOKS_ALLOW_HTTP": "true",
-        "WEBHOOKS_ALLOW_CIDRS": "127.0.0.0/8,::1/128",
-    })
+    return Settings.from_env(
+        {
+            "DATABASE_URL": database_url,
+            "WEBHOOKS_KEYRING": KEYRING,
+            "WEBHOOKS_MODE": "development",
+            "WEBHOOKS_ALLOW_HTTP": "true",
+            "WEBHOOKS_ALLOW_CIDRS": "127.0.0.0/8,::1/128",
+        }
+    )
 
 
 @pytest.fixture

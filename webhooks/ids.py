@@ -15,7 +15,6 @@ LENGTH = 26
 EVENT = "evt"
 DELIVERY = "dlv"
 ENDPOINT = "ep"
-SUBSCRIPTION = "sub"
 TENANT = "ten"
 API_KEY = "key"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from webhooks.attempt import Outcome
+from webhooks.attempt import ErrorClass, Outcome
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 60)
 
@@ -40,8 +40,12 @@ TICKED = Gauge(
 
 
 def count_attempts(outcomes: Iterable[Outcome]) -> None:
-    """Add settled outcomes to their counters, one step a kind."""
-    for error, count in Counts(outcome.error for outcome in outcomes).items():
+    """Add settled outcomes to their counters and to the histogram of durations."""
+    errors: Counts[ErrorClass | None] = Counts()
+    for outcome in outcomes:
+        errors[outcome.error] += 1
+        ATTEMPT_SECONDS.observe(max(0.0, outcome.finished - outcome.started))
+    for error, count in errors.items():
         labels = ("failed", error.value) if error else ("delivered", "")
         ATTEMPTS.labels(*labels).inc(count)
 

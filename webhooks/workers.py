@@ -30,6 +30,9 @@ DELETE FROM webhooks.workers w WHERE id = %(id)s AND NOT EXISTS (
     WHERE q.worker_id = w.id AND q.status = 'in_flight')
 """
 
+# Within a transaction: the lease cannot be taken away before it ends.
+FENCE = "SELECT 1 FROM webhooks.workers WHERE id = %s FOR KEY SHARE"
+
 
 def register(connection: psycopg.Connection, capacity: int, lease_s: float) -> UUID:
     """Make a row for a new incarnation; its id comes from the database, never from a name."""
@@ -49,6 +52,11 @@ def register(connection: psycopg.Connection, capacity: int, lease_s: float) -> U
 def beat(connection: psycopg.Connection, worker_id: UUID, in_flight: int) -> bool:
     """Renew the lease; False: it had expired, and the worker must register anew."""
     return connection.execute(BEAT, {"id": worker_id, "in_flight": in_flight}).rowcount == 1
+
+
+def fence(connection: psycopg.Connection, worker_id: UUID) -> bool:
+    """Lock the worker's row against reclaiming, until commit; False: it is gone."""
+    return connection.execute(FENCE, [worker_id]).fetchone() is not None
 
 
 def retire(connection: psycopg.Connection, worker_id: UUID) -> bool:

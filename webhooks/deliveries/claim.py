@@ -12,6 +12,7 @@ import psycopg
 from webhooks.attempt import Claim, Target
 from webhooks.db import INDEXES_ONLY, retry_tx, transaction
 from webhooks.deliveries.record import array
+from webhooks.workers import fence
 
 MOST_LANES = 100
 MOST_PROBES = 2_000
@@ -49,8 +50,6 @@ WITH RECURSIVE scan AS (
 )
 SELECT shard, endpoint_id, open, orphan FROM scan
 """
-
-FENCE = "SELECT 1 FROM webhooks.workers WHERE id = %s FOR KEY SHARE"
 
 # The lane lock comes first and the count of what is in flight in the next statement,
 # whose snapshot sees what earlier holders of the lock committed: the cap is exact.
@@ -183,7 +182,7 @@ def _take(
     connection: psycopg.Connection, worker_id: UUID, lanes: Sequence[Lane], room: int
 ) -> tuple[Claim, ...]:
     with transaction(connection, *SETTINGS):
-        if connection.execute(FENCE, [worker_id]).fetchone() is None:
+        if not fence(connection, worker_id):
             raise Fenced(f"worker {worker_id} has lost its lease")
         locked = connection.execute(LOCK, _columns(lanes)).fetchall()
         if not locked:

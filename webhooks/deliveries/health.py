@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
@@ -14,6 +13,7 @@ import psycopg
 from webhooks import ids, lanes
 from webhooks.attempt import Outcome
 from webhooks.db import TRANSIENT, retry_tx, transaction
+from webhooks.deliveries import audit
 from webhooks.deliveries.record import Settlement, array
 from webhooks.lanes import Lane
 
@@ -54,11 +54,6 @@ SET status = %(status)s, status_reason = %(reason)s, status_changed_at = now(),
     updated_at = now()
 WHERE id = %(id)s AND deleted_at IS NULL AND status = 'active'
 RETURNING tenant_id
-"""
-
-AUDIT = """
-INSERT INTO webhooks.audit_log (tenant_id, actor, action, object, detail)
-VALUES (%(tenant_id)s, 'engine', %(action)s, %(object)s, %(detail)s)
 """
 
 
@@ -122,13 +117,10 @@ def close_endpoint(
             values = {"id": endpoint_id, "status": status, "reason": reason}
             row = connection.execute(CLOSE_ENDPOINT, values).fetchone()
             if row is not None:
-                entry = {
-                    "tenant_id": row[0],
-                    "action": f"endpoint.{status}",
-                    "object": ids.encode(ids.ENDPOINT, endpoint_id),
-                    "detail": json.dumps({"reason": reason}),
-                }
-                connection.execute(AUDIT, entry)
+                about = ids.encode(ids.ENDPOINT, endpoint_id)
+                audit.record(
+                    connection, row[0], "engine", f"endpoint.{status}", about, reason=reason
+                )
 
     try:
         retry_tx(write)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 from uuid import UUID
@@ -12,6 +11,7 @@ import psycopg
 from webhooks import ids
 from webhooks.attempt import Status
 from webhooks.db import transaction
+from webhooks.deliveries import audit
 from webhooks.deliveries.settle import with_partitions
 
 T = TypeVar("T")
@@ -55,11 +55,6 @@ LIMIT %(rows)s
 """
 
 SHARD = "SELECT webhooks.shard_of(tenant_id) FROM webhooks.endpoints WHERE id = %s"
-
-AUDIT = """
-INSERT INTO webhooks.audit_log (tenant_id, actor, action, object, detail)
-VALUES (%(tenant)s, %(actor)s, %(action)s, %(object)s, %(detail)s)
-"""
 
 
 class Missing(LookupError):
@@ -178,16 +173,7 @@ def _find(connection: psycopg.Connection, delivery_id: UUID, tenant_id: UUID | N
 def _audit(
     connection: psycopg.Connection, tenant: UUID, actor: str, action: str, delivery_id: UUID
 ) -> None:
-    connection.execute(
-        AUDIT,
-        {
-            "tenant": tenant,
-            "actor": actor,
-            "action": action,
-            "object": ids.encode(ids.DELIVERY, delivery_id),
-            "detail": json.dumps({}),
-        },
-    )
+    audit.record(connection, tenant, actor, action, ids.encode(ids.DELIVERY, delivery_id))
 
 
 def _in_transaction(connection: psycopg.Connection, work: Callable[[], T]) -> T:

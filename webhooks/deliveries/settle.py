@@ -15,6 +15,7 @@ from webhooks.attempt import Outcome, Status
 from webhooks.db import INDEXES_ONLY, retry_tx, transaction
 from webhooks.deliveries.health import close_endpoint, write_lanes
 from webhooks.deliveries.record import Settlement, array, record
+from webhooks.workers import fence
 
 T = TypeVar("T")
 
@@ -29,8 +30,6 @@ UNSTORABLE = (
 )
 
 log = logging.getLogger(__name__)
-
-FENCE = "SELECT 1 FROM webhooks.workers WHERE id = %s FOR KEY SHARE"
 
 # In id order: unsorted batches deadlock one another. The states are told by worker_id and
 # due_at here and below (the table's CHECKs make them equal): with "status = …" the planner
@@ -135,14 +134,14 @@ def _write(
     connection: psycopg.Connection, worker_id: UUID, settlements: Sequence[Settlement]
 ) -> tuple[set[UUID], list[tuple[UUID, str, str]]]:
     with transaction(connection, *INDEXES_ONLY):
-        if connection.execute(FENCE, [worker_id]).fetchone() is None:
+        if not fence(connection, worker_id):
             return set(), []
-        fence = {
+        claimed = {
             "ids": array(s.claim.delivery_id for s in settlements),
             "attempts": array(s.claim.attempt for s in settlements),
             "worker": worker_id,
         }
-        rows = connection.execute(HOLD, fence, binary=True).fetchall()
+        rows = connection.execute(HOLD, claimed, binary=True).fetchall()
         held = {row[0] for row in rows}
         mine = [s for s in settlements if s.claim.delivery_id in held]
         if not mine:

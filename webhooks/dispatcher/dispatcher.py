@@ -177,7 +177,6 @@ class Dispatcher:
 
     def _finish(self, delivery_id: object, result: Outcome) -> None:
         assert isinstance(delivery_id, UUID)  # noqa: S101 - the key that _start gave
-        metrics.ATTEMPT_SECONDS.observe(max(0.0, result.finished - result.started))
         self._hands.finish(delivery_id, result)
         if self._hands.unsettled >= SETTLE_ROWS:
             self._settler.wake()
