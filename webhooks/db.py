@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -23,6 +23,15 @@ T = TypeVar("T")
 
 OLDEST_SERVER = 150000
 CONNECT_TIMEOUT_S = 5
+
+# libpq's: a server that vanishes is noticed within 20 to 25 s. Keepalive alone does not
+# run while data that was sent is unacknowledged.
+TCP: dict[str, Any] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
 
 BEGIN = (
     "BEGIN ISOLATION LEVEL READ COMMITTED; "
@@ -80,9 +89,7 @@ def connect(url: str, name: str) -> psycopg.Connection:
         prepare_threshold=None,
         connect_timeout=CONNECT_TIMEOUT_S,
         application_name=f"webhooks {name}",
-        keepalives_idle=10,
-        keepalives_interval=5,
-        keepalives_count=3,
+        **TCP,
     )
     check_server(connection)
     return connection

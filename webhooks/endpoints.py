@@ -34,13 +34,14 @@ WHERE shard = webhooks.shard_of(:tenant) AND endpoint_id = :endpoint
 """)
 _CLOSE_LANE = text("""
 UPDATE webhooks.lanes
-SET open_at = 'infinity', closed_reason = :reason, deleted = deleted OR :deleted
+SET open_at = 'infinity', closed_reason = :reason, closed_status = NULL,
+    deleted = deleted OR :deleted
 WHERE shard = webhooks.shard_of(:tenant) AND endpoint_id = :endpoint
 """)
 _OPEN_LANE = text("""
 UPDATE webhooks.lanes
-SET open_at = '-infinity', closed_reason = NULL, failures = 0, blocked = 0,
-    failing_since = NULL
+SET open_at = '-infinity', closed_reason = NULL, closed_status = NULL, failures = 0,
+    blocked = 0, failing_since = NULL
 WHERE shard = webhooks.shard_of(:tenant) AND endpoint_id = :endpoint
 """)
 

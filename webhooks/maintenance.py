@@ -6,7 +6,6 @@ import psycopg
 
 from webhooks.db import transaction
 
-DAYS_AHEAD = 14
 SESSION_IDLE = "30 minutes"
 SESSION_LONGEST = "12 hours"
 CHUNK = 1_000
@@ -22,13 +21,6 @@ EXPIRE_SESSIONS = """
 DELETE FROM webhooks.sessions
 WHERE seen_at < now() - %s::interval OR created_at < now() - %s::interval
 """
-
-
-def make_partitions(connection: psycopg.Connection) -> int:
-    """Make the day partitions of today and the two weeks ahead that are missing."""
-    with transaction(connection, "statement_timeout = '60s'", "lock_timeout = '10s'"):
-        row = connection.execute("SELECT webhooks.make_partitions(%s)", [DAYS_AHEAD]).fetchone()
-    return int(row[0]) if row else 0
 
 
 def expire_idempotency_keys(connection: psycopg.Connection) -> int:

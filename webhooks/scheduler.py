@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 import psycopg
 from apscheduler.schedulers.blocking import BlockingScheduler
 
-from webhooks import maintenance
+from webhooks import maintenance, partitions
 from webhooks.db import connect
 from webhooks.settings import Settings
 
@@ -42,7 +42,7 @@ class Job:
 
 
 JOBS = (
-    Job("make_partitions", 600, maintenance.make_partitions),
+    Job("make_partitions", 600, partitions.make_partitions),
     Job("expire_idempotency_keys", 300, maintenance.expire_idempotency_keys),
     Job("expire_sessions", 300, maintenance.expire_sessions),
 )
@@ -67,7 +67,9 @@ def run(settings: Settings) -> None:
 
     def stop(signum: int, frame: FrameType | None) -> None:
         # shutdown() joins threads, which a signal handler must not wait for
-        scheduler.add_job(scheduler.shutdown, kwargs={"wait": False}, id="stop")
+        scheduler.add_job(
+            scheduler.shutdown, kwargs={"wait": False}, id="stop", replace_existing=True
+        )
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)

@@ -50,7 +50,7 @@ class Settings:
     attempt_timeout_s: float = _setting("WEBHOOKS_ATTEMPT_TIMEOUT_S", 20.0, low=1, high=60)
     connect_timeout_s: float = _setting("WEBHOOKS_CONNECT_TIMEOUT_S", 5.0, low=0.1, high=60)
     endpoint_max_in_flight: int = _setting("WEBHOOKS_ENDPOINT_MAX_IN_FLIGHT", 50, low=1, high=1000)
-    max_in_flight: int = _setting("WEBHOOKS_MAX_IN_FLIGHT", 512, low=1, high=10_000)
+    max_in_flight: int = _setting("WEBHOOKS_MAX_IN_FLIGHT", 1000, low=1, high=10_000)
     lease_s: float = _setting("WEBHOOKS_LEASE_S", 30.0, low=3, high=3600)
     heartbeat_s: float = _setting("WEBHOOKS_HEARTBEAT_S", 5.0, low=0.1, high=600)
 

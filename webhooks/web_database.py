@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection, Engine, event, exc
 from sqlalchemy.orm import Session, SessionTransaction
 
-from webhooks.db import CONNECT_TIMEOUT_S
+from webhooks.db import CONNECT_TIMEOUT_S, TCP
 from webhooks.models import db
 
 ENGINE_OPTIONS: dict[str, Any] = {
@@ -28,9 +28,7 @@ ENGINE_OPTIONS: dict[str, Any] = {
         "prepare_threshold": None,
         "connect_timeout": CONNECT_TIMEOUT_S,
         "application_name": "webhooks web",
-        "keepalives_idle": 10,
-        "keepalives_interval": 5,
-        "keepalives_count": 3,
+        **TCP,
     },
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ control_socket_disable = True
 LONGEST_ATTEMPT_S = 60
 # Of the graceful timeout, what is left for the last settle after the last answer.
 SETTLE_RESERVE_S = 5
+QUICK_DRAIN_S = 3
+DRAIN_BEAT_S = 0.2
 
 _own_folders: list[str] = []
 
@@ -77,18 +80,33 @@ class DeliveryWorker(ThreadWorker):
     """Runs a Dispatcher beside gunicorn's own loop, which serves /healthz and /metrics."""
 
     _dispatcher: Dispatcher | None = None
+    _drain: threading.Thread | None = None
+    _quick = False
 
     def run(self) -> None:
         settings = Settings.from_env(os.environ)
         logs.setup(settings.log_level)
         self._dispatcher = _make_dispatcher(settings)
         self._dispatcher.start()
-        super().run()
-        self._dispatcher.drain(self.cfg.graceful_timeout - SETTLE_RESERVE_S, self.notify)
+        try:
+            super().run()
+        finally:
+            self.alive = False
+            self.notify()
+            while self._drain is not None and self._drain.is_alive():
+                self.notify()
+                self._drain.join(DRAIN_BEAT_S)
 
     def notify(self) -> None:
         """Tell the master that we live, as long as the dispatcher does."""
-        if self._dispatcher is None or self._dispatcher.ticking:
+        if self._dispatcher is None:
+            super().notify()
+            return
+        if not self.alive and self._drain is None:
+            # At once, and beside gunicorn's loop: that may wait for slow clients.
+            self._drain = threading.Thread(target=self._drain_dispatcher, daemon=True)
+            self._drain.start()
+        if self._dispatcher.ticking or self._drain is not None:
             super().notify()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
@@ -96,6 +114,16 @@ class DeliveryWorker(ThreadWorker):
         if self._dispatcher is not None:
             self._dispatcher.stop_claiming()
         super().handle_exit(sig, frame)
+
+    def handle_quit(self, sig: int, frame: Any) -> None:
+        """SIGINT and SIGQUIT: the same in a hurry, for what is in hand must not be lost."""
+        self._quick = True
+        self.handle_exit(sig, frame)
+
+    def _drain_dispatcher(self) -> None:
+        assert self._dispatcher is not None  # noqa: S101 - run() has made it
+        limit = QUICK_DRAIN_S if self._quick else self.cfg.graceful_timeout - SETTLE_RESERVE_S
+        self._dispatcher.drain(limit)
 
 
 def _make_dispatcher(settings: Settings) -> Dispatcher:

@@ -9,21 +9,24 @@ from uuid import UUID
 
 import psycopg
 
+from webhooks.db import transaction
+
 REGISTER = """
 INSERT INTO webhooks.workers (host, pid, version, lease, capacity)
 VALUES (%(host)s, %(pid)s, %(version)s, make_interval(secs => %(lease)s), %(capacity)s)
 RETURNING id
 """
 
-# An expired lease is not renewed: somebody may be reclaiming what it covered. A restart
-# of the database, during which nobody can renew, does not count.
+# However late: reclaiming takes what a row covers and the row itself in one transaction, so
+# a row that is there still covers it.
 BEAT = """
-UPDATE webhooks.workers
-SET seen_at = clock_timestamp(), in_flight = %(in_flight)s
+UPDATE webhooks.workers SET seen_at = clock_timestamp(), in_flight = %(in_flight)s
 WHERE id = %(id)s
-  AND greatest(seen_at, pg_postmaster_start_time()) > clock_timestamp() - lease
 """
 
+LOCK = "SELECT 1 FROM webhooks.workers WHERE id = %(id)s FOR UPDATE"
+
+# After the lock, in a new statement: it sees a claim that was still open before.
 RETIRE = """
 DELETE FROM webhooks.workers w WHERE id = %(id)s AND NOT EXISTS (
     SELECT FROM webhooks.deliveries_queue q
@@ -43,15 +46,18 @@ def register(connection: psycopg.Connection, capacity: int, lease_s: float) -> U
         "lease": lease_s,
         "capacity": capacity,
     }
-    row = connection.execute(REGISTER, values).fetchone()
+    with transaction(connection):
+        row = connection.execute(REGISTER, values).fetchone()
     assert row is not None  # noqa: S101 - INSERT … RETURNING answers one row
     worker_id: UUID = row[0]
     return worker_id
 
 
 def beat(connection: psycopg.Connection, worker_id: UUID, in_flight: int) -> bool:
-    """Renew the lease; False: it had expired, and the worker must register anew."""
-    return connection.execute(BEAT, {"id": worker_id, "in_flight": in_flight}).rowcount == 1
+    """Renew the lease; False: the row is gone, and the worker must register anew."""
+    with transaction(connection):
+        values = {"id": worker_id, "in_flight": in_flight}
+        return connection.execute(BEAT, values).rowcount == 1
 
 
 def fence(connection: psycopg.Connection, worker_id: UUID) -> bool:
@@ -61,4 +67,6 @@ def fence(connection: psycopg.Connection, worker_id: UUID) -> bool:
 
 def retire(connection: psycopg.Connection, worker_id: UUID) -> bool:
     """Delete the row of a worker that holds nothing; False: it still holds something."""
-    return connection.execute(RETIRE, {"id": worker_id}).rowcount == 1
+    with transaction(connection):
+        connection.execute(LOCK, {"id": worker_id})
+        return connection.execute(RETIRE, {"id": worker_id}).rowcount == 1

@@ -54,7 +54,8 @@ CREATE TABLE webhooks.endpoints (
         CONSTRAINT ck_endpoints_timeout_s CHECK (timeout_s BETWEEN 1 AND 60),
     max_in_flight integer NOT NULL
         CONSTRAINT ck_endpoints_max_in_flight CHECK (max_in_flight BETWEEN 1 AND 1000),
-    retry_policy jsonb,
+    retry_policy jsonb
+        CONSTRAINT ck_endpoints_retry_policy CHECK (jsonb_typeof(retry_policy) = 'object'),
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
     deleted_at timestamptz,

@@ -23,6 +23,10 @@ DECLARE
     v_hash bytea;
     v_stored idempotency_keys;
 BEGIN
+    IF octet_length(p_payload) > 16777216 THEN
+        RAISE EXCEPTION 'payload: % bytes are too many, 16777216 are the most',
+            octet_length(p_payload) USING ERRCODE = 'WH004';
+    END IF;
     id := uuid7();
     v_endpoints := ARRAY(
         SELECT DISTINCT s.endpoint_id

@@ -19,6 +19,9 @@ CREATE TABLE webhooks.lanes (
     -- Nothing is claimed before this instant; 'infinity' is paused or disabled.
     open_at timestamptz NOT NULL DEFAULT '-infinity',
     closed_reason text,
+    -- Set with open_at = 'infinity' by the engine: what its endpoint's status is to show.
+    closed_status text
+        CONSTRAINT ck_lanes_closed_status CHECK (closed_status IN ('paused', 'disabled')),
     max_in_flight integer NOT NULL,
     failures integer NOT NULL DEFAULT 0,
     failing_since timestamptz,
@@ -28,6 +31,9 @@ CREATE TABLE webhooks.lanes (
     CONSTRAINT pk_lanes PRIMARY KEY (shard, endpoint_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0,
         autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
+
+CREATE INDEX ix_lanes_closed_status ON webhooks.lanes (endpoint_id)
+    WHERE closed_status IS NOT NULL;
 
 CREATE TABLE webhooks.idempotency_keys (
     shard smallint NOT NULL,

@@ -238,14 +238,20 @@ def test_an_idle_claim_writes_nothing(connection: psycopg.Connection) -> None:
     """Polling an empty queue takes no transaction id and makes no WAL of its own (W131)."""
     worker_id = register(connection)
     claim(connection, worker_id)
-    wal = (
-        "SELECT pg_stat_force_next_flush(), wal_bytes "
-        "FROM pg_stat_get_backend_wal(pg_backend_pid())"
-    )
-    connection.execute(wal)
-    before = connection.execute(wal).fetchone()
+
+    def wal() -> int:
+        # Flushed by one statement, read by the next.
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        connection.execute("SELECT 1")
+        return int(
+            one(connection, "SELECT wal_bytes FROM pg_stat_get_backend_wal(pg_backend_pid())")
+        )
+
+    before = wal()
 
     for _ in range(20):
         claim(connection, worker_id)
 
-    assert connection.execute(wal).fetchone() == before
+    assert wal() == before
+    connection.execute("UPDATE webhooks.workers SET in_flight = 1")
+    assert wal() > before

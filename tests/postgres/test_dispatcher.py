@@ -16,7 +16,7 @@ from tests.stack import eventually
 from tests.support import KEYRING
 from webhooks import deliveries
 from webhooks.attempt import Status
-from webhooks.dispatcher import Dispatcher
+from webhooks.dispatcher import Dispatcher, network
 from webhooks.secrets import Keyring, Place
 from webhooks.sending import Sender
 from webhooks.settings import Settings
@@ -44,7 +44,7 @@ def dispatcher(quick: Settings) -> Iterator[Dispatcher]:
     running = Dispatcher(quick, CurlTransport(quick), Sender(quick, Keyring.parse(KEYRING)))
     running.start()
     yield running
-    running.drain(10, lambda: None)
+    running.drain(10)
 
 
 def add_secret(connection: psycopg.Connection, endpoint_id: object) -> None:
@@ -89,6 +89,7 @@ def test_no_row_stays_in_flight_whatever_goes_wrong(
     monkeypatch.setattr(deliveries, "settle", faulty(deliveries.settle, 0.2, after=True))
     monkeypatch.setattr(deliveries, "promote", faulty(deliveries.promote, 0.2, after=False))
     monkeypatch.setattr(Sender, "prepare", faulty(Sender.prepare, 0.02, after=False))
+    monkeypatch.setattr(network, "outcome", faulty(network.outcome, 0.02, after=False))
     dice = random.Random(3)
 
     with Recorder(lambda nth, _: dice.choice([200, 200, 500, 404])) as receiver:
@@ -151,7 +152,7 @@ def test_a_drained_dispatcher_leaves_no_trace(
         running = Dispatcher(quick, CurlTransport(quick), Sender(quick, Keyring.parse(KEYRING)))
         running.start()
         eventually(lambda: receiver.requests)
-        running.drain(10, lambda: None)
+        running.drain(10)
 
         left = statuses(connection)
         assert left.get("in_flight", 0) == 0
@@ -173,3 +174,33 @@ def test_a_slow_endpoint_keeps_nobody_waiting(
         emit(connection, 50)
         eventually(lambda: len(fast.requests) == 50, 3)
         connection.execute("UPDATE webhooks.lanes SET open_at = 'infinity'")
+
+
+def test_an_odd_retry_policy_stops_nobody(
+    connection: psycopg.Connection, dispatcher: Dispatcher
+) -> None:
+    """A policy that cannot be read falls back to the installation's; others are served (W118)."""
+    with Recorder(lambda nth, request: 500 if request.path == "/odd" else 200) as receiver:
+        odd = make_endpoint(connection, url=receiver.url.replace("/hook", "/odd"))
+        add_secret(connection, odd)
+        connection.execute("""UPDATE webhooks.endpoints SET retry_policy = '{"delays_s": 5}'""")
+        add_secret(connection, make_endpoint(connection, url=receiver.url))
+        emit(connection, 5)
+        eventually(lambda: statuses(connection) == {"delivered": 5, "dead_lettered": 5})
+
+
+def test_a_payload_too_large_for_one_claim_waits_for_the_next(
+    connection: psycopg.Connection, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim is bounded in bytes: what is over goes back, uncharged, and arrives later."""
+    monkeypatch.setattr("webhooks.deliveries.claims.MOST_BYTES", 250_000)
+    with Recorder() as receiver:
+        add_secret(connection, make_endpoint(connection, url=receiver.url))
+        connection.execute(
+            "SELECT webhooks.emit('default', 'big', to_json(repeat('x', 100000))::text) "
+            "FROM generate_series(1, 9)"
+        )
+        eventually(lambda: statuses(connection) == {"delivered": 9})
+
+    assert one(connection, "SELECT max(tries) FROM webhooks.deliveries") == 1
+    assert one(connection, "SELECT max(attempts) FROM webhooks.deliveries") > 1

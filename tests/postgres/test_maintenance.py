@@ -12,6 +12,7 @@ import psycopg
 
 from tests.queue import one
 from webhooks import maintenance
+from webhooks.partitions import make_partitions
 from webhooks.scheduler import JOBS, Job, run_job
 from webhooks.settings import Settings
 
@@ -23,8 +24,8 @@ def test_partitions_are_kept_two_weeks_ahead(connection: psycopg.Connection) -> 
         "'YYYYMMDD'); BEGIN EXECUTE 'DROP TABLE webhooks.events_' || day; "
         "EXECUTE 'DROP TABLE webhooks.attempts_' || day; END $$")  # fmt: skip
 
-    assert maintenance.make_partitions(connection) == 2
-    assert maintenance.make_partitions(connection) == 0
+    assert make_partitions(connection) == 2
+    assert make_partitions(connection) == 0
 
 
 def test_expired_idempotency_keys_go_and_live_ones_stay(connection: psycopg.Connection) -> None:

@@ -127,7 +127,12 @@ def test_a_waiting_delivery_can_be_cancelled(connection: psycopg.Connection) -> 
     """Cancelled: final, with the reason; one in flight is refused."""
     make_endpoint(connection)
     emit(connection)
-    delivery_id = one(connection, "SELECT id FROM webhooks.deliveries")
+    worker_id = register(connection)
+    (claimed,) = claim(connection, worker_id)
+    delivery_id = claimed.delivery_id
+    with pytest.raises(Refused, match="in_flight"):
+        deliveries.cancel(connection, delivery_id, None, actor="ana", reason="not needed")
+    deliveries.give_back(connection, worker_id, deliveries.held_by(connection, worker_id))
 
     deliveries.cancel(connection, delivery_id, None, actor="ana", reason="not needed")
 

@@ -11,10 +11,18 @@ import pytest
 
 from tests.queue import make_endpoint, register
 from webhooks.db import INDEXES_ONLY, transaction
-from webhooks.deliveries.claim import LOCK, PAYLOADS, PICK, SCAN, SETTINGS
-from webhooks.deliveries.operator import OF_ENDPOINT, RETRY_NOW
-from webhooks.deliveries.recovery import HELD_BY_DEAD, PROMOTE, STRAYS
-from webhooks.deliveries.settle import FINISH, HOLD, SCHEDULE
+from webhooks.deliveries.claims import GIVE_BACK, LOCK, PAYLOADS, PICK, SCAN, SETTINGS
+from webhooks.deliveries.operator import CANCEL, OF_ENDPOINT, RETRY_NOW
+from webhooks.deliveries.recovery import (
+    BURY_LOST,
+    HELD,
+    HELD_BY_DEAD,
+    PROMOTE,
+    RECORD_LOST,
+    RETURN_LOST,
+    STILL_ORPHANED,
+)
+from webhooks.deliveries.settlement import FINISH, HOLD, SCHEDULE
 
 ROWS = 200_000
 NOBODY = UUID(int=1)
@@ -60,8 +68,8 @@ def scans(connection: psycopg.Connection, statement: str, values: Any) -> list[d
     return found
 
 
-# Partial indexes of what is in flight: never more rows than all workers hold.
-OF_IN_FLIGHT = {"ix_deliveries_queue_worker", "ix_deliveries_queue_in_flight"}
+# Never more rows than there are workers, or than all of them hold.
+SMALL = {"pk_workers", "ix_deliveries_queue_worker", "ix_deliveries_queue_in_flight"}
 
 STATEMENTS: dict[str, tuple[str, Any]] = {
     "scan": (
@@ -97,7 +105,16 @@ STATEMENTS: dict[str, tuple[str, Any]] = {
     ),
     "promote": (PROMOTE, {"rows": 5000}),
     "held by dead": (HELD_BY_DEAD, {"workers": [NOBODY]}),
-    "strays": (STRAYS, {"worker": NOBODY, "age": 5, "held": []}),
+    "held": (HELD, {"worker": NOBODY}),
+    "record lost": (RECORD_LOST, {"ids": [NOBODY]}),
+    "return lost": (RETURN_LOST, {"ids": [NOBODY]}),
+    "bury lost": (BURY_LOST, {"ids": [NOBODY]}),
+    "still orphaned": (STILL_ORPHANED, {"ids": [NOBODY]}),
+    "give back": (
+        GIVE_BACK,
+        {"ids": f"{{{NOBODY}}}", "attempts": "{1}", "worker": NOBODY},
+    ),
+    "cancel": (CANCEL, {"ids": [NOBODY], "reason": "x"}),
     "retry now": (RETRY_NOW, {"id": NOBODY}),
     "of endpoint": (OF_ENDPOINT, {"shard": 1, "endpoint": NOBODY, "rows": 500}),
 }
@@ -112,5 +129,5 @@ def test_no_hot_statement_reads_a_whole_table(connection: psycopg.Connection, de
         assert nodes, name
         for node in nodes:
             assert node.keys() & {"Index Cond", "TID Cond", "Recheck Cond"} or (
-                node.get("Index Name") in OF_IN_FLIGHT
+                node.get("Index Name") in SMALL
             ), (name, node)

@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import psycopg
 import pytest
+from flask import Flask
 
 from tests.queue import claim, delivered, emit, make_endpoint, one, outcome, register, statuses
-from webhooks import deliveries
+from webhooks import deliveries, endpoints
 from webhooks.attempt import ErrorClass, Timings
 from webhooks.deliveries import Settlement
 
@@ -66,7 +67,7 @@ def test_a_reclaimed_row_is_not_settled_by_its_old_worker(connection: psycopg.Co
     emit(connection)
     old, new = register(connection), register(connection)
     (stale,) = claim(connection, old)
-    deliveries.give_back(connection, old, (), after_s=0)
+    deliveries.give_back(connection, old, deliveries.held_by(connection, old))
     (fresh,) = claim(connection, new)
 
     assert deliveries.settle(connection, old, [delivered(stale)]) == set()
@@ -245,3 +246,61 @@ def test_three_blocked_addresses_in_a_row_pause_the_endpoint(
 
     assert one(connection, "SELECT status FROM webhooks.endpoints") == "paused"
     assert lane(connection)[2]
+
+
+def test_a_row_that_cannot_even_be_recorded_is_a_dead_letter(
+    connection: psycopg.Connection,
+) -> None:
+    """It does not stop the settling of its batch, nor is it sent for ever."""
+    make_endpoint(connection)
+    emit(connection, 3)
+    worker_id = register(connection)
+    claimed = claim(connection, worker_id)
+    connection.execute(
+        "ALTER TABLE webhooks.attempts ADD CONSTRAINT poison CHECK "
+        f"(delivery_id <> '{claimed[1].delivery_id}')"
+    )
+
+    held = deliveries.settle(connection, worker_id, [delivered(c) for c in claimed])
+
+    assert len(held) == 3
+    assert statuses(connection) == {"delivered": 2, "dead_lettered": 1}
+
+
+def close_lane(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A settle that closed a lane, whose process died before it said so."""
+    make_endpoint(connection)
+    emit(connection)
+    worker_id = register(connection)
+    (claimed,) = claim(connection, worker_id)
+    with monkeypatch.context() as patch:
+        patch.setattr("webhooks.deliveries.settlement.show_closed", lambda connection: 0)
+        gone = Settlement(claimed, outcome(ErrorClass.HTTP_4XX, 410), None)
+        deliveries.settle(connection, worker_id, [gone])
+    assert one(connection, "SELECT status FROM webhooks.endpoints") == "active"
+
+
+def test_a_closed_lane_is_shown_even_after_a_crash(
+    connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lane that is closed for good never stays behind an endpoint that looks active."""
+    close_lane(connection, monkeypatch)
+
+    assert deliveries.show_closed(connection) == 1
+    assert one(connection, "SELECT status FROM webhooks.endpoints") == "disabled"
+    assert deliveries.show_closed(connection) == 0
+
+
+def test_an_endpoint_that_was_resumed_meanwhile_stays_active(
+    connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, app: Flask
+) -> None:
+    """The person who resumed saw the newer state: the engine's old verdict is not shown."""
+    close_lane(connection, monkeypatch)
+    with app.app_context():
+        endpoint = endpoints.find(None, one(connection, "SELECT id FROM webhooks.endpoints"))
+        assert endpoint is not None
+        endpoints.resume(endpoint, actor="ana")
+
+    assert deliveries.show_closed(connection) == 0
+    assert one(connection, "SELECT status FROM webhooks.endpoints") == "active"
+    assert not lane(connection)[2]

@@ -4,7 +4,8 @@ claim and settle are the worker's, promote, reclaim and give_back keep rows movi
 a retry falls due or a worker dies, cancel, replay and retry_now are a person's.
 """
 
-from webhooks.deliveries.claim import NO_CURSOR, Batch, Cursor, Fenced, claim
+from webhooks.deliveries.claims import NO_CURSOR, Batch, Cursor, Fenced, claim
+from webhooks.deliveries.health import show_closed
 from webhooks.deliveries.operator import (
     Missing,
     Refused,
@@ -15,8 +16,8 @@ from webhooks.deliveries.operator import (
     retry_now,
 )
 from webhooks.deliveries.record import Settlement
-from webhooks.deliveries.recovery import give_back, promote, reclaim
-from webhooks.deliveries.settle import settle
+from webhooks.deliveries.recovery import give_back, held_by, promote, reclaim
+from webhooks.deliveries.settlement import settle
 
 __all__ = [
     "NO_CURSOR",
@@ -31,9 +32,11 @@ __all__ = [
     "cancel_orphans",
     "claim",
     "give_back",
+    "held_by",
     "promote",
     "reclaim",
     "replay",
     "retry_now",
     "settle",
+    "show_closed",
 ]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -12,14 +12,12 @@ import psycopg
 
 from webhooks import ids, lanes
 from webhooks.attempt import Outcome
-from webhooks.db import TRANSIENT, retry_tx, transaction
+from webhooks.db import retry_tx, transaction
 from webhooks.deliveries import audit
 from webhooks.deliveries.record import Settlement, array
 from webhooks.lanes import Lane
 
 THROTTLED = "throttled by the receiver"
-
-log = logging.getLogger(__name__)
 
 # A healthy lane that stays healthy is not even locked.
 LANE_LOCK = """
@@ -38,29 +36,38 @@ SET failures = u.failures, blocked = u.blocked,
                          WHEN u.recovered THEN now()
                          ELSE coalesce(l.failing_since, now()) END,
     open_at = greatest(l.open_at, now() + u.throttle,
-                       CASE WHEN u.closed THEN timestamptz 'infinity' END),
-    closed_reason = coalesce(u.reason, l.closed_reason)
+                       CASE WHEN u.status > '' THEN timestamptz 'infinity' END),
+    closed_reason = coalesce(u.reason, l.closed_reason),
+    closed_status = coalesce(u.status, l.closed_status)
 FROM unnest(%(shards)s::smallint[], %(endpoints)s::uuid[], %(failures)s::int[],
             %(blocked)s::int[], %(recovered)s::bool[], %(throttles)s::interval[],
-            %(closed)s::bool[], %(reasons)s::text[])
-    AS u (shard, endpoint_id, failures, blocked, recovered, throttle, closed, reason)
+            %(statuses)s::text[], %(reasons)s::text[])
+    AS u (shard, endpoint_id, failures, blocked, recovered, throttle, status, reason)
 WHERE l.shard = u.shard AND l.endpoint_id = u.endpoint_id
 """
 
-# A transaction of its own, endpoint first: within settle it would deadlock with a pause.
-CLOSE_ENDPOINT = """
-UPDATE webhooks.endpoints
-SET status = %(status)s, status_reason = %(reason)s, status_changed_at = now(),
+UNSHOWN = """
+SELECT e.id FROM webhooks.lanes l JOIN webhooks.endpoints e ON e.id = l.endpoint_id
+WHERE l.closed_status IS NOT NULL AND e.status = 'active' AND e.deleted_at IS NULL
+"""
+
+LOCK_ENDPOINT = "SELECT 1 FROM webhooks.endpoints WHERE id = %s FOR NO KEY UPDATE"
+
+# After the endpoint's lock, which whoever pauses or resumes takes first.
+SHOW_CLOSED = """
+UPDATE webhooks.endpoints e
+SET status = l.closed_status, status_reason = l.closed_reason, status_changed_at = now(),
     updated_at = now()
-WHERE id = %(id)s AND deleted_at IS NULL AND status = 'active'
-RETURNING tenant_id
+FROM webhooks.lanes l
+WHERE e.id = %s AND e.status = 'active' AND e.deleted_at IS NULL
+  AND l.shard = webhooks.shard_of(e.tenant_id) AND l.endpoint_id = e.id
+  AND l.closed_status IS NOT NULL
+RETURNING e.tenant_id, e.status, e.status_reason
 """
 
 
-def write_lanes(
-    connection: psycopg.Connection, mine: Sequence[Settlement]
-) -> list[tuple[UUID, str, str]]:
-    """Update the lanes that change; answers which endpoints to close, how and why."""
+def write_lanes(connection: psycopg.Connection, mine: Sequence[Settlement]) -> bool:
+    """Update the lanes that change; answers whether one was closed for good."""
     outcomes = _by_lane(mine)
     wanted = {
         "shards": array(lane[0] for lane in outcomes),
@@ -69,17 +76,13 @@ def write_lanes(
     }
     locked = connection.execute(LANE_LOCK, wanted).fetchall()
     if not locked:
-        return []
+        return False
     changed = {
         (shard, endpoint): lanes.after(Lane(failures, blocked), outcomes[shard, endpoint])
         for shard, endpoint, failures, blocked in locked
     }
     connection.execute(LANE_WRITE, _lane_columns(changed))
-    return [
-        (endpoint, lane.status, lane.reason or "")
-        for (_, endpoint), lane in changed.items()
-        if lane.status is not None
-    ]
+    return any(lane.status is not None for lane in changed.values())
 
 
 def _by_lane(mine: Sequence[Settlement]) -> dict[tuple[int, UUID], list[Outcome]]:
@@ -102,27 +105,31 @@ def _lane_columns(changed: dict[tuple[int, UUID], Lane]) -> dict[str, list[Any]]
             None if lane.throttle_s is None else timedelta(seconds=lane.throttle_s)
             for lane in states
         ],
-        "closed": [lane.status is not None for lane in states],
+        "statuses": [lane.status for lane in states],
         "reasons": [
             lane.reason or (THROTTLED if lane.throttle_s is not None else None) for lane in states
         ],
     }
 
 
-def close_endpoint(
-    connection: psycopg.Connection, endpoint_id: UUID, status: str, reason: str
-) -> None:
-    def write() -> None:
-        with transaction(connection):
-            values = {"id": endpoint_id, "status": status, "reason": reason}
-            row = connection.execute(CLOSE_ENDPOINT, values).fetchone()
-            if row is not None:
-                about = ids.encode(ids.ENDPOINT, endpoint_id)
-                audit.record(
-                    connection, row[0], "engine", f"endpoint.{status}", about, reason=reason
-                )
+def show_closed(connection: psycopg.Connection) -> int:
+    """Give endpoints whose lane the engine has closed their status; answers how many.
 
-    try:
-        retry_tx(write)
-    except TRANSIENT:
-        log.exception("endpoint %s: closed, but its status still shows active", endpoint_id)
+    In transactions of their own, endpoint first: within a settle it would deadlock with
+    a pause. What a crash leaves undone, the next call finds.
+    """
+    with transaction(connection):
+        unshown = [row[0] for row in connection.execute(UNSHOWN).fetchall()]
+    return sum(retry_tx(partial(_show, connection, endpoint_id)) for endpoint_id in unshown)
+
+
+def _show(connection: psycopg.Connection, endpoint_id: UUID) -> int:
+    with transaction(connection):
+        connection.execute(LOCK_ENDPOINT, [endpoint_id])
+        row = connection.execute(SHOW_CLOSED, [endpoint_id]).fetchone()
+        if row is None:
+            return 0
+        tenant_id, status, reason = row
+        about = ids.encode(ids.ENDPOINT, endpoint_id)
+        audit.record(connection, tenant_id, "engine", f"endpoint.{status}", about, reason=reason)
+        return 1

@@ -12,7 +12,7 @@ from webhooks import ids
 from webhooks.attempt import Status
 from webhooks.db import transaction
 from webhooks.deliveries import audit
-from webhooks.deliveries.settle import with_partitions
+from webhooks.deliveries.settlement import with_partitions
 
 T = TypeVar("T")
 
@@ -47,11 +47,12 @@ SET status = 'cancelled', finished_at = now(), due_at = NULL, reason = %(reason)
 WHERE finished_at = 'infinity' AND id = ANY (%(ids)s) AND worker_id IS NULL
 """
 
+# Skipping what is locked: another worker is cancelling that.
 OF_ENDPOINT = """
 SELECT id FROM webhooks.deliveries_queue
 WHERE endpoint_id = %(endpoint)s AND shard = %(shard)s AND status = 'pending'
    OR endpoint_id = %(endpoint)s AND status = 'scheduled'
-LIMIT %(rows)s
+LIMIT %(rows)s FOR UPDATE SKIP LOCKED
 """
 
 SHARD = "SELECT webhooks.shard_of(tenant_id) FROM webhooks.endpoints WHERE id = %s"
@@ -133,32 +134,37 @@ def cancel_endpoint(connection: psycopg.Connection, endpoint_id: UUID, reason: s
 
     Its lane must be closed before, so that nothing new is claimed meanwhile.
     """
-    row = connection.execute(SHARD, [endpoint_id]).fetchone()
-    return 0 if row is None else _cancel_lane(connection, row[0], endpoint_id, reason)
-
-
-def cancel_orphans(connection: psycopg.Connection, lanes: Iterable[tuple[int, UUID]]) -> int:
-    """Cancel pending deliveries whose endpoint is gone: an emit committed after its deletion."""
-    return sum(
-        _cancel_lane(connection, shard, endpoint_id, ENDPOINT_DELETED)
-        for shard, endpoint_id in lanes
-    )
-
-
-def _cancel_lane(connection: psycopg.Connection, shard: int, endpoint_id: UUID, reason: str) -> int:
-    values = {"shard": shard, "endpoint": endpoint_id, "rows": CHUNK}
+    with transaction(connection):
+        row = connection.execute(SHARD, [endpoint_id]).fetchone()
     total = 0
-    while rows := connection.execute(OF_ENDPOINT, values).fetchall():
-        cancelled = _cancel_rows(connection, sorted(row[0] for row in rows), reason)
-        if not cancelled:
+    while row is not None:
+        cancelled = _cancel_chunk(connection, row[0], endpoint_id, reason)
+        if cancelled == 0:
             break
         total += cancelled
     return total
 
 
-def _cancel_rows(connection: psycopg.Connection, rows: list[UUID], reason: str) -> int:
+def cancel_orphans(connection: psycopg.Connection, lanes: Iterable[tuple[int, UUID]]) -> int:
+    """Cancel pending deliveries whose endpoint is gone: an emit committed after its deletion.
+
+    One chunk of each lane, so that whoever calls it is not kept for long.
+    """
+    return sum(
+        _cancel_chunk(connection, shard, endpoint_id, ENDPOINT_DELETED)
+        for shard, endpoint_id in lanes
+    )
+
+
+def _cancel_chunk(
+    connection: psycopg.Connection, shard: int, endpoint_id: UUID, reason: str
+) -> int:
+    values = {"shard": shard, "endpoint": endpoint_id, "rows": CHUNK}
+
     def work() -> int:
-        return connection.execute(CANCEL, {"ids": rows, "reason": reason}).rowcount
+        rows = connection.execute(OF_ENDPOINT, values).fetchall()
+        chunk = {"ids": sorted(row[0] for row in rows), "reason": reason}
+        return connection.execute(CANCEL, chunk).rowcount if rows else 0
 
     return _in_transaction(connection, work)
 
@@ -178,7 +184,7 @@ def _audit(
 
 def _in_transaction(connection: psycopg.Connection, work: Callable[[], T]) -> T:
     def transact() -> T:
-        with transaction(connection):
+        with transaction(connection, "enable_seqscan = off"):
             return work()
 
     return with_partitions(connection, transact)

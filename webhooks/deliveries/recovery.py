@@ -9,11 +9,12 @@ from uuid import UUID
 import psycopg
 
 from webhooks.db import INDEXES_ONLY, retry_tx, transaction
-from webhooks.deliveries.settle import with_partitions
+from webhooks.deliveries.claims import GIVE_BACK
+from webhooks.deliveries.record import array
+from webhooks.deliveries.settlement import with_partitions
 
 PROMOTE_ROWS = 5_000
 MOST_LOST = 3
-STRAY_AFTER_S = 5
 
 PROMOTE = """
 WITH due AS MATERIALIZED (
@@ -30,8 +31,9 @@ WHERE ctid = ANY (ARRAY(SELECT row FROM due)) AND status = 'scheduled'
 DEAD_WORKERS = """
 SELECT id FROM webhooks.workers
 WHERE greatest(seen_at, pg_postmaster_start_time()) < clock_timestamp() - lease
-ORDER BY id FOR UPDATE SKIP LOCKED
 """
+
+LOCK_DEAD = f"{DEAD_WORKERS} ORDER BY id FOR UPDATE SKIP LOCKED"
 
 # A plain lock: a row skipped because an operator holds it would be an orphan.
 HELD_BY_DEAD = """
@@ -42,10 +44,21 @@ ORDER BY id FOR UPDATE
 
 # Claimed by a worker that has no row at all.
 ORPHANED = """
-SELECT q.id, q.lost FROM webhooks.deliveries_queue q
+SELECT q.id FROM webhooks.deliveries_queue q
 WHERE q.status = 'in_flight'
   AND NOT EXISTS (SELECT FROM webhooks.workers w WHERE w.id = q.worker_id)
-ORDER BY q.id LIMIT 1000 FOR UPDATE OF q
+ORDER BY q.id LIMIT 1000
+"""
+
+# Asked again once they are locked: a lock that was waited for does not repeat the question.
+STILL_ORPHANED = """
+SELECT q.id, q.lost FROM webhooks.deliveries_queue q
+WHERE q.id = ANY (%(ids)s) AND q.worker_id IS NOT NULL
+  AND NOT EXISTS (SELECT FROM webhooks.workers w WHERE w.id = q.worker_id)
+"""
+
+LOCK_ROWS = """
+SELECT 1 FROM webhooks.deliveries_queue WHERE id = ANY (%(ids)s) ORDER BY id FOR UPDATE
 """
 
 RECORD_LOST = """
@@ -59,7 +72,11 @@ FROM webhooks.deliveries_queue WHERE id = ANY (%(ids)s) AND worker_id IS NOT NUL
 
 RETURN_LOST = """
 UPDATE webhooks.deliveries_queue
-SET status = 'pending', worker_id = NULL, tries = tries + 1, lost = lost + 1,
+SET status = CASE WHEN lost = 0 THEN 'pending' ELSE 'scheduled' END,
+    -- Apart from each other the second time: only one of a batch can be what kills workers.
+    due_at = CASE WHEN lost = 0 THEN NULL
+                  ELSE clock_timestamp() + random() * interval '20 seconds' END,
+    worker_id = NULL, tries = tries + 1, lost = lost + 1,
     error_class = 'worker_lost', status_code = NULL, trigger = 'schedule'
 WHERE id = ANY (%(ids)s) AND worker_id IS NOT NULL
 """
@@ -72,22 +89,9 @@ SET status = 'dead_lettered', finished_at = now(), worker_id = NULL, tries = tri
 WHERE finished_at = 'infinity' AND id = ANY (%(ids)s) AND worker_id IS NOT NULL
 """
 
-STRAYS = """
+HELD = """
 SELECT id, attempts FROM webhooks.deliveries_queue
 WHERE status = 'in_flight' AND worker_id = %(worker)s
-  AND claimed_at <= clock_timestamp() - make_interval(secs => %(age)s)
-  AND NOT id = ANY (%(held)s)
-"""
-
-GIVE_BACK = """
-UPDATE webhooks.deliveries_queue q
-SET status = 'pending', worker_id = NULL
-FROM (
-    SELECT d.ctid AS row FROM webhooks.deliveries_queue d
-    JOIN unnest(%(ids)s::uuid[], %(attempts)s::int[]) AS mine (id, attempt) USING (id)
-    WHERE d.worker_id = %(worker)s AND d.attempts = mine.attempt
-    ORDER BY d.id FOR UPDATE OF d) AS held
-WHERE q.ctid = held.row
 """
 
 
@@ -108,8 +112,9 @@ def reclaim(connection: psycopg.Connection) -> int:
     third worker is dead-lettered, for it may be what kills them.
     """
     # A read first, so that a quiet system writes nothing.
-    dead = connection.execute(DEAD_WORKERS.replace("FOR UPDATE SKIP LOCKED", "")).fetchone()
-    orphan = connection.execute(ORPHANED.replace("FOR UPDATE OF q", "")).fetchone()
+    with transaction(connection, *INDEXES_ONLY):
+        dead = connection.execute(DEAD_WORKERS).fetchone()
+        orphan = connection.execute(ORPHANED).fetchone()
     if dead is None and orphan is None:
         return 0
     return with_partitions(connection, lambda: _reclaim(connection))
@@ -119,10 +124,12 @@ def _reclaim(connection: psycopg.Connection) -> int:
     # Statement by statement: each sees what was committed before it began, so also the
     # last claim of a worker whose row this transaction has just locked.
     with transaction(connection, *INDEXES_ONLY):
-        dead = [row[0] for row in connection.execute(DEAD_WORKERS).fetchall()]
+        dead = [row[0] for row in connection.execute(LOCK_DEAD).fetchall()]
         held = connection.execute(HELD_BY_DEAD, {"workers": dead}).fetchall() if dead else []
         _return(connection, held)
-        orphans = connection.execute(ORPHANED).fetchall()
+        ids = {"ids": [row[0] for row in connection.execute(ORPHANED).fetchall()]}
+        connection.execute(LOCK_ROWS, ids)
+        orphans = connection.execute(STILL_ORPHANED, ids).fetchall()
         _return(connection, orphans)
         connection.execute("DELETE FROM webhooks.workers WHERE id = ANY (%s)", [dead])
         return len(held) + len(orphans)
@@ -138,27 +145,29 @@ def _return(connection: psycopg.Connection, held: Sequence[Any]) -> None:
     connection.execute(RETURN_LOST, {"ids": [row[0] for row in held]})
 
 
-def give_back(
-    connection: psycopg.Connection,
-    worker_id: UUID,
-    held: Collection[UUID],
-    *,
-    after_s: float = STRAY_AFTER_S,
-) -> int:
-    """Make pending again what the worker's row covers and the worker does not hold.
+def held_by(connection: psycopg.Connection, worker_id: UUID) -> set[tuple[UUID, int]]:
+    """What the database says a worker holds: delivery and number of the claim."""
+    with transaction(connection, *INDEXES_ONLY):
+        return set(connection.execute(HELD, {"worker": worker_id}).fetchall())
 
-    No try is charged. It is how a worker that stops returns what it never sent, and how
-    rows come back that an exception left between a claim's commit and its hand-over:
-    they would be in flight for as long as the worker lives.
+
+def give_back(
+    connection: psycopg.Connection, worker_id: UUID, claims: Collection[tuple[UUID, int]]
+) -> int:
+    """Make claims pending again without charging a try; answers how many still were its own.
+
+    It is how a worker that stops returns what it never sent, and how rows come back that
+    an error left between a claim's commit and its hand-over: they would be in flight for
+    as long as the worker lives.
     """
-    values: dict[str, Any] = {"worker": worker_id, "held": list(held), "age": after_s}
-    rows = connection.execute(STRAYS, values).fetchall()
-    if not rows:
-        return 0
-    values |= {"ids": [row[0] for row in rows], "attempts": [row[1] for row in rows]}
+    values = {
+        "worker": worker_id,
+        "ids": array(claim[0] for claim in claims),
+        "attempts": array(claim[1] for claim in claims),
+    }
 
     def work() -> int:
-        with transaction(connection):
+        with transaction(connection, *INDEXES_ONLY):
             return connection.execute(GIVE_BACK, values).rowcount
 
-    return retry_tx(work)
+    return retry_tx(work) if claims else 0

@@ -1,4 +1,4 @@
-"""Dispatcher: wires the loops, and sends in a thread of its own."""
+"""Dispatcher: wires the loops and the network thread."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from uuid import UUID
 
 import psycopg
 
 from webhooks import backoff, deliveries, metrics
-from webhooks.attempt import Claim, ErrorClass, Outcome
-from webhooks.backoff import Policy, PolicyError
+from webhooks.attempt import Claim, Outcome
+from webhooks.backoff import Policy
 from webhooks.db import connect
 from webhooks.deliveries import Settlement
 from webhooks.dispatcher.hands import Hands
 from webhooks.dispatcher.lease import Lease
 from webhooks.dispatcher.loop import Loop
-from webhooks.sending import Sender, outcome
+from webhooks.dispatcher.network import Network
+from webhooks.partitions import make_partitions
+from webhooks.sending import Sender
 from webhooks.settings import Settings
-from webhooks.transports.base import Request, Transport
+from webhooks.transports.base import Transport
 from webhooks.wakeup import listen
 from webhooks.workers import retire
 
@@ -35,7 +36,8 @@ SETTLE_MOST_ROWS = 500
 MOST_UNSETTLED = 1_000
 PROMOTE_EVERY_S = 0.25
 RECLAIM_EVERY_S = 5.0
-NETWORK_WAIT_S = 0.05
+PARTITIONS_EVERY_S = 3_600.0
+MOST_ORPHANS = 4
 DRAIN_WAIT_S = 0.02
 LOOP_JOIN_S = 5.0
 TICK_LIMIT_S = 60.0
@@ -53,24 +55,26 @@ class Dispatcher:
 
     def __init__(self, settings: Settings, transport: Transport, sender: Sender) -> None:
         self._settings = settings
-        self._transport = transport
-        self._sender = sender
         self._policy = Policy.from_settings(settings)
         self._hands = Hands(min(settings.max_in_flight, transport.capacity))
         self._lease = Lease(self._hands.capacity, settings.lease_s)
         self._cursor = random_cursor()
         self._idle_s = IDLE_FIRST_S
-        self._reclaimed = 0.0
+        # So that the first round is a whole interval away, but partitions are made at once.
+        self._reclaimed = time.monotonic()
+        self._partitioned = float("-inf")
+        self._strays: set[tuple[UUID, int]] = set()
         self._claiming = True
         self._running = True
-        self._network_ticked = time.monotonic()
         url = settings.database_url
         self._claimer = Loop("claimer", url, self._claim)
         self._settler = Loop("settler", url, self._settle)
         self._keeper = Loop("keeper", url, self._keep)
         self._heart = Loop("heart", url, self._beat)
         self._loops = (self._heart, self._settler, self._keeper, self._claimer)
-        self._network = threading.Thread(target=self._send, name="network", daemon=True)
+        self._network = Network(
+            transport, sender, self._hands, lambda: self._sending_as, self._on_outcome
+        )
         self._listener = threading.Thread(target=self._listen, name="listener", daemon=True)
         metrics.CAPACITY.set(self._hands.capacity)
 
@@ -89,102 +93,58 @@ class Dispatcher:
         """Whether every loop has gone round lately."""
         now = time.monotonic()
         fresh = all(now - loop.ticked < TICK_LIMIT_S for loop in self._loops)
-        return fresh and now - self._network_ticked < NETWORK_TICK_LIMIT_S
+        return fresh and now - self._network.ticked < NETWORK_TICK_LIMIT_S
 
-    def drain(self, deadline_s: float, alive: Callable[[], None]) -> None:
+    def drain(self, deadline_s: float) -> None:
         """Stop: finish what is being sent, give the rest back, retire.
 
         ``deadline_s`` is counted from now; what is still being sent then is given back
-        too, and its receiver may see it twice. ``alive`` is called while it lasts.
+        too, and its receiver may see it twice.
         """
         deadline = time.monotonic() + deadline_s
         self.stop_claiming()
-        self._claimer.stop()
-        self._claimer.join(deadline_s)
-        self._hands.drop_waiting()
+        self._hands.close()
         while self._hands.held and time.monotonic() < deadline:
-            alive()
             time.sleep(DRAIN_WAIT_S)
         self._running = False
         for loop in self._loops:
             loop.stop()
         for loop in self._loops:
             loop.join(LOOP_JOIN_S)
-        self._transport.wake()
+        self._network.stop()
         self._network.join(LOOP_JOIN_S)
         self._retire()
 
     def _retire(self) -> None:
-        worker_id = self._lease.worker_id
+        worker_id = self._lease.row
         if worker_id is None:
             return
         try:
             with connect(self._settings.database_url, "retire") as connection:
-                deliveries.give_back(connection, worker_id, (), after_s=0)
+                self._settle(connection)
+                held = deliveries.held_by(connection, worker_id)
+                deliveries.give_back(connection, worker_id, held)
                 retire(connection, worker_id)
         except psycopg.Error as error:
             log.warning("not retired, the lease will end by itself: %s", error)
 
-    # The network thread.
+    @property
+    def _sending_as(self) -> UUID | None:
+        """The worker's id while it may send: its lease runs and the database answers.
 
-    def _send(self) -> None:
-        while self._running:
-            try:
-                self._start_waiting()
-                for response in self._transport.wait(NETWORK_WAIT_S):
-                    self._finish(response.request.key, outcome(response))
-            except Exception:  # the thread is the worker: whatever it is, it lives
-                metrics.ERRORS.labels("network").inc()
-                log.exception("network: an error that no single delivery explains")
-                time.sleep(NETWORK_WAIT_S)
-            self._tick()
-        self._transport.close()
-
-    def _tick(self) -> None:
-        now = time.monotonic()
-        if now - self._network_ticked > NETWORK_WAIT_S:
-            metrics.TICKED.set(now)
-            self._network_ticked = now
-
-    def _start_waiting(self) -> None:
-        # Nothing is sent that cannot be recorded, or that may be somebody else's by now.
-        while self._may_send():
-            claim = self._hands.take()
-            if claim is None:
-                return
-            self._start(claim)
-
-    def _may_send(self) -> bool:
+        Nothing is sent that cannot be recorded, or that may be somebody else's by now.
+        """
         healthy = self._settler.healthy and self._claimer.healthy and self._heart.healthy
-        return healthy and self._lease.valid
+        return self._lease.current if healthy else None
 
-    def _start(self, claim: Claim) -> None:
-        try:
-            prepared = self._sender.prepare(claim, time.time)
-            if isinstance(prepared, Request):
-                self._transport.start(prepared)
-                return
-        except Exception as error:  # one bad row must not stop the others
-            log.exception("delivery %s cannot be sent", claim.delivery_id)
-            now = time.monotonic()
-            prepared = Outcome(
-                ErrorClass.INTERNAL,
-                detail=f"it could not be sent: {type(error).__name__}",
-                started=now,
-                finished=now,
-            )
-        self._finish(claim.delivery_id, prepared)
-
-    def _finish(self, delivery_id: object, result: Outcome) -> None:
-        assert isinstance(delivery_id, UUID)  # noqa: S101 - the key that _start gave
-        self._hands.finish(delivery_id, result)
+    def _on_outcome(self) -> None:
         if self._hands.unsettled >= SETTLE_ROWS:
             self._settler.wake()
 
     # The loops' actions. Each answers how long to wait before the next.
 
     def _claim(self, connection: psycopg.Connection) -> float:
-        worker_id = self._lease.worker_id
+        worker_id = self._sending_as
         if worker_id is None or not self._may_claim():
             return CLAIM_EVERY_S
         try:
@@ -197,18 +157,13 @@ class Dispatcher:
         self._hands.put(batch.claims)
         metrics.IN_FLIGHT.set(self._hands.held)
         if batch.claims:
-            self._transport.wake()
+            self._network.wake()
         if batch.orphans:
-            deliveries.cancel_orphans(connection, batch.orphans)
+            deliveries.cancel_orphans(connection, batch.orphans[:MOST_ORPHANS])
         return self._pause(batch)
 
     def _may_claim(self) -> bool:
-        return (
-            self._claiming
-            and self._may_send()
-            and self._hands.room > 0
-            and self._hands.unsettled < MOST_UNSETTLED
-        )
+        return self._claiming and self._hands.room > 0 and self._hands.unsettled < MOST_UNSETTLED
 
     def _pause(self, batch: deliveries.Batch) -> float:
         if batch.idle and not batch.orphans:
@@ -231,25 +186,34 @@ class Dispatcher:
         return 0.0 if full else SETTLE_EVERY_S
 
     def _settled(self, settlements: list[Settlement], held: set[UUID]) -> None:
-        self._hands.drop([s.claim.delivery_id for s in settlements])
+        mine = []
+        for settlement in settlements:
+            recorded = settlement.claim.delivery_id in held
+            self._hands.settled(settlement.claim, recorded=recorded)
+            if recorded:
+                mine.append(settlement.outcome)
         metrics.IN_FLIGHT.set(self._hands.held)
-        mine = [s.outcome for s in settlements if s.claim.delivery_id in held]
         metrics.count_attempts(mine)
         metrics.FENCED.inc(len(settlements) - len(mine))
         if self._hands.room >= self._hands.capacity // 4:
             self._claimer.wake()
 
     def _settlement(self, claim: Claim, result: Outcome) -> Settlement:
-        policy = self._policy
-        if claim.target is not None and claim.target.retry_policy is not None:
-            try:
-                policy = Policy.parse(claim.target.retry_policy)
-            except PolicyError:
-                log.warning("endpoint %s: its retry policy cannot be read", claim.endpoint_id)
         if result.delivered:
             return Settlement(claim, result, None)
         jitter = random.uniform(-1, 1)  # noqa: S311 - jitter, not a secret
-        return Settlement(claim, result, backoff.delay(policy, claim.tries + 1, result, jitter))
+        wait = backoff.delay(self._policy_of(claim), claim.tries + 1, result, jitter)
+        return Settlement(claim, result, wait)
+
+    def _policy_of(self, claim: Claim) -> Policy:
+        try:
+            own = claim.target.retry_policy if claim.target is not None else None
+            return self._policy if own is None else Policy.parse(own)
+        except Exception as error:  # one odd endpoint must not stop the settling of others
+            log.warning(
+                "endpoint %s: its retry policy cannot be read: %r", claim.endpoint_id, error
+            )
+            return self._policy
 
     def _keep(self, connection: psycopg.Connection) -> float:
         promoted = deliveries.promote(connection)
@@ -257,16 +221,35 @@ class Dispatcher:
             metrics.PROMOTED.inc(promoted)
             self._claimer.wake()
         if time.monotonic() - self._reclaimed >= RECLAIM_EVERY_S:
-            metrics.RECLAIMED.inc(deliveries.reclaim(connection))
-            if self._lease.worker_id is not None:
-                deliveries.give_back(connection, self._lease.worker_id, self._hands.ids())
             self._reclaimed = time.monotonic()
+            deliveries.show_closed(connection)
+            if self._lease.steady:
+                metrics.RECLAIMED.inc(deliveries.reclaim(connection))
+            self._give_back_strays(connection)
+        if time.monotonic() - self._partitioned >= PARTITIONS_EVERY_S:
+            make_partitions(connection)
+            self._partitioned = time.monotonic()
         return PROMOTE_EVERY_S
+
+    def _give_back_strays(self, connection: psycopg.Connection) -> None:
+        """Return rows that two rounds running were this worker's and not in its hands.
+
+        Once is not enough: a claim may have been committed a moment ago.
+        """
+        worker_id = self._lease.row
+        if worker_id is None:
+            return
+        theirs = deliveries.held_by(connection, worker_id)
+        held = set(self._hands.ids())
+        strays = {claim for claim in theirs if claim[0] not in held}
+        deliveries.give_back(connection, worker_id, strays & self._strays)
+        self._strays = strays - self._strays
 
     def _beat(self, connection: psycopg.Connection) -> float:
         if not self._lease.renew(connection, self._hands.held):
             self._hands.drop_waiting()
             self._lease.begin(connection)
+            self._claimer.wake()
         return self._settings.heartbeat_s
 
     def _fenced(self) -> None:

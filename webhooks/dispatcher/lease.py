@@ -14,43 +14,64 @@ from webhooks import metrics, workers
 SAFETY_S = 5.0
 
 
+def now_s() -> float:
+    """Seconds that also pass while the machine sleeps, where the system can tell."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
 class Lease:
-    """An incarnation of this worker. Lost once, it is never taken up again."""
+    """An incarnation of this worker. Once its row is gone, it is never taken up again."""
 
     def __init__(self, capacity: int, lease_s: float) -> None:
         self._capacity = capacity
         self._lease_s = lease_s
-        self._margin_s = min(SAFETY_S, lease_s / 3)
-        self._renewed = float("-inf")
-        self._worker_id: UUID | None = None
+        self._patience_s = lease_s - min(SAFETY_S, lease_s / 3)
+        self._steady_since = now_s()
+        # One value, so that nobody can pair an id with another one's beat.
+        self._row: tuple[UUID, float] | None = None
 
     @property
-    def worker_id(self) -> UUID | None:
-        """The row that claims are made under; None while there is none."""
-        return self._worker_id
+    def current(self) -> UUID | None:
+        """The worker's id while what was claimed under it is surely still its own."""
+        row = self._row
+        return row[0] if row is not None and now_s() - row[1] < self._patience_s else None
 
     @property
-    def valid(self) -> bool:
-        """Whether what was claimed under it is surely still this worker's."""
-        age = time.monotonic() - self._renewed
-        return age < self._lease_s - self._margin_s
+    def row(self) -> UUID | None:
+        """The id of the worker's row, whether or not its lease still runs."""
+        return self._row[0] if self._row is not None else None
+
+    @property
+    def steady(self) -> bool:
+        """Whether it has beaten without a break for a whole lease.
+
+        Who has not cannot tell a dead worker from one that could not beat either, as
+        when the database was away.
+        """
+        return self.current is not None and now_s() - self._steady_since >= self._lease_s
 
     def renew(self, connection: psycopg.Connection, in_flight: int) -> bool:
-        """Beat; False: the row is gone or its lease has expired, so ``begin`` anew."""
-        begun = time.monotonic()
-        if self._worker_id is None or not workers.beat(connection, self._worker_id, in_flight):
+        """Beat; False: there is no row, so ``begin`` anew."""
+        begun = now_s()
+        row = self._row
+        if row is None or not workers.beat(connection, row[0], in_flight):
             return False
-        self._renewed = begun
+        if begun - row[1] >= self._patience_s:
+            self._steady_since = begun
+        self._row = (row[0], begun)
         return True
 
     def begin(self, connection: psycopg.Connection) -> None:
-        """Register a new incarnation. What the last one claimed must be dropped before."""
-        begun = time.monotonic()
-        if self._worker_id is not None:
+        """Register a new incarnation; what the last one claimed is not its own."""
+        begun = now_s()
+        if self._row is not None:
             metrics.LEASES_LOST.inc()
-        self._worker_id = workers.register(connection, self._capacity, self._lease_s)
-        self._renewed = begun
+        self._row = (workers.register(connection, self._capacity, self._lease_s), begun)
 
     def lose(self) -> None:
         """The database says the row is gone: nothing is sent until a new one begins."""
-        self._renewed = float("-inf")
+        row = self._row
+        if row is not None:
+            self._row = (row[0], float("-inf"))

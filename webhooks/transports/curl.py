@@ -201,10 +201,18 @@ class CurlTransport:
     def _collect(self) -> None:
         _, good, bad = self._multi.info_read(self._capacity)
         now = time.monotonic()
-        for easy in good:
-            self._finish(easy, 0, "", now)
-        for easy, code, text in bad:
-            self._finish(easy, code, text, now)
+        for easy, code, text in [*((easy, 0, "") for easy in good), *bad]:
+            try:
+                self._finish(easy, code, text, now)
+            except Exception as error:  # one odd transfer must not cost its neighbours theirs
+                self._abandon(easy, error)
+
+    def _abandon(self, easy: Any, error: Exception) -> None:
+        exchange: Exchange = easy.exchange
+        self._busy.discard(exchange)
+        easy.close()
+        detail = f"its end could not be understood: {type(error).__name__}"
+        self._fail(exchange.request, time.monotonic(), ErrorClass.INTERNAL, detail)
 
     # The event loop.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -13,13 +14,13 @@ from psycopg import errors
 
 from webhooks.attempt import Outcome, Status
 from webhooks.db import INDEXES_ONLY, retry_tx, transaction
-from webhooks.deliveries.health import close_endpoint, write_lanes
+from webhooks.deliveries.health import show_closed, write_lanes
 from webhooks.deliveries.record import Settlement, array, record
+from webhooks.partitions import make_partitions
 from webhooks.workers import fence
 
 T = TypeVar("T")
 
-DAYS_AHEAD = 14
 UNSTORABLE = (
     psycopg.DataError,
     psycopg.IntegrityError,
@@ -45,7 +46,7 @@ FOR UPDATE OF q
 SCHEDULE = """
 UPDATE webhooks.deliveries_queue q
 SET status = 'scheduled', due_at = clock_timestamp() + make_interval(secs => u.delay),
-    worker_id = NULL, tries = q.tries + 1, trigger = 'schedule',
+    worker_id = NULL, tries = q.tries + 1, trigger = 'schedule', lost = 0,
     status_code = %(code)s, error_class = %(error)s
 FROM unnest(%(ids)s::uuid[], %(delays)s::float8[]) AS u (id, delay)
 WHERE q.id = u.id
@@ -80,13 +81,13 @@ def settle(
     same batch may then be settled again.
     """
     try:
-        held, closing = with_partitions(
+        held, closed = with_partitions(
             connection, lambda: _write(connection, worker_id, settlements)
         )
     except UNSTORABLE as error:
         return _split(connection, worker_id, settlements, error)
-    for endpoint_id, status, reason in closing:
-        close_endpoint(connection, endpoint_id, status, reason)
+    if closed:
+        show_closed(connection)
     return held
 
 
@@ -95,8 +96,7 @@ def with_partitions(connection: psycopg.Connection, work: Callable[[], T]) -> T:
     try:
         return retry_tx(work)
     except errors.CheckViolation:
-        with transaction(connection, "statement_timeout = '60s'", "lock_timeout = '10s'"):
-            connection.execute("SELECT webhooks.make_partitions(%s)", [DAYS_AHEAD])
+        make_partitions(connection)
         return retry_tx(work)
 
 
@@ -113,9 +113,26 @@ def _split(
     (poison,) = settlements
     plain = _plain(poison.outcome, error)
     if plain == poison.outcome:
-        raise error
+        return _bury(connection, worker_id, poison)
     log.error("delivery %s: its outcome cannot be stored: %s", poison.claim.delivery_id, error)
     return settle(connection, worker_id, [replace(poison, outcome=plain)])
+
+
+def _bury(connection: psycopg.Connection, worker_id: UUID, poison: Settlement) -> set[UUID]:
+    """Dead-letter a delivery that cannot even be recorded, so that it is not sent for ever."""
+    log.error("delivery %s: dead-lettered without a record", poison.claim.delivery_id)
+    change = Change(Status.DEAD_LETTERED, "its outcome cannot be recorded", None, "internal")
+
+    def work() -> set[UUID]:
+        with transaction(connection, *INDEXES_ONLY):
+            if not fence(connection, worker_id):
+                return set()
+            held, _ = _hold(connection, worker_id, [poison])
+            if held:
+                _write_change(connection, change, [poison])
+            return held
+
+    return with_partitions(connection, work)
 
 
 def _plain(outcome: Outcome, error: Exception) -> Outcome:
@@ -132,24 +149,31 @@ def _plain(outcome: Outcome, error: Exception) -> Outcome:
 
 def _write(
     connection: psycopg.Connection, worker_id: UUID, settlements: Sequence[Settlement]
-) -> tuple[set[UUID], list[tuple[UUID, str, str]]]:
+) -> tuple[set[UUID], bool]:
     with transaction(connection, *INDEXES_ONLY):
         if not fence(connection, worker_id):
-            return set(), []
-        claimed = {
-            "ids": array(s.claim.delivery_id for s in settlements),
-            "attempts": array(s.claim.attempt for s in settlements),
-            "worker": worker_id,
-        }
-        rows = connection.execute(HOLD, claimed, binary=True).fetchall()
-        held = {row[0] for row in rows}
+            return set(), False
+        held, now = _hold(connection, worker_id, settlements)
         mine = [s for s in settlements if s.claim.delivery_id in held]
         if not mine:
-            return held, []
+            return held, False
         for change in _changes(mine).items():
             _write_change(connection, *change)
-        record(connection, worker_id, mine, database_now=rows[0][1])
+        record(connection, worker_id, mine, database_now=now)
         return held, write_lanes(connection, mine)
+
+
+def _hold(
+    connection: psycopg.Connection, worker_id: UUID, settlements: Sequence[Settlement]
+) -> tuple[set[UUID], datetime]:
+    """Lock what is still this worker's; answers it, and the database's time."""
+    claimed = {
+        "ids": array(s.claim.delivery_id for s in settlements),
+        "attempts": array(s.claim.attempt for s in settlements),
+        "worker": worker_id,
+    }
+    rows = connection.execute(HOLD, claimed, binary=True).fetchall()
+    return {row[0] for row in rows}, rows[0][1] if rows else datetime.now(UTC)
 
 
 def _changes(mine: Sequence[Settlement]) -> dict[Change, list[Settlement]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -17,6 +18,7 @@ from webhooks.workers import fence
 MOST_LANES = 100
 MOST_PROBES = 2_000
 MOST_ROWS = 500
+MOST_BYTES = 32 * 1024 * 1024
 
 # A lost claim is only a repeat, so its commit need not wait for the disk.
 SETTINGS = ("synchronous_commit = off", *INDEXES_ONLY, "enable_sort = off")
@@ -88,6 +90,21 @@ WHERE ctid = ANY (ARRAY(SELECT row FROM picked)) AND status = 'pending'
 RETURNING id, shard, tenant_id, event_id, endpoint_id, event_type, attempts, tries, lost, trigger
 """
 
+# Told by worker_id, not by status, so that the ids are looked up (see HOLD in settlement.py).
+GIVE_BACK = """
+UPDATE webhooks.deliveries_queue q
+SET status = 'pending', worker_id = NULL
+FROM (
+    SELECT d.ctid AS row FROM webhooks.deliveries_queue d
+    JOIN unnest(%(ids)s::uuid[], %(attempts)s::int[]) AS mine (id, attempt) USING (id)
+    WHERE d.worker_id = %(worker)s AND d.attempts = mine.attempt
+    ORDER BY d.id FOR UPDATE OF d) AS held
+WHERE q.ctid = held.row
+"""
+
+# Cheap: the payload is stored uncompressed, apart from its row.
+SIZES = "SELECT id, octet_length(payload) FROM webhooks.events WHERE id = ANY (%s::uuid[])"
+
 PAYLOADS = "SELECT id, payload FROM webhooks.events WHERE id = ANY (%s::uuid[])"
 
 TARGETS = """
@@ -139,43 +156,50 @@ def claim(connection: psycopg.Connection, worker_id: UUID, cursor: Cursor, room:
     no write.
     """
     room = min(room, MOST_ROWS)
-    lanes, orphans, following = _scan(connection, cursor, min(room, MOST_LANES))
-    if not lanes:
-        return Batch((), following, idle=True, orphans=orphans)
-    claims = retry_tx(lambda: _take(connection, worker_id, lanes, room))
-    return Batch(claims, following, idle=False, orphans=orphans)
+    scan = retry_tx(lambda: _scan(connection, cursor, min(room, MOST_LANES)))
+    claims: tuple[Claim, ...] = ()
+    if scan.lanes:
+        claims = retry_tx(lambda: _take(connection, worker_id, scan.lanes, room))
+    return Batch(claims, scan.following, scan.ended and not scan.lanes, scan.orphans)
 
 
-def _scan(
-    connection: psycopg.Connection, cursor: Cursor, lanes: int
-) -> tuple[list[Lane], tuple[Lane, ...], Cursor]:
-    found = _probe(connection, cursor, lanes)
-    opened = [(shard, endpoint) for shard, endpoint, is_open, _ in found if is_open]
-    if len(opened) == lanes or len(found) == MOST_PROBES:
-        following = Cursor(*found[-1][:2])
-    else:
+class Scan(NamedTuple):
+    """Open lanes and orphans, where to go on, and whether the round has ended."""
+
+    lanes: list[Lane]
+    orphans: tuple[Lane, ...]
+    following: Cursor
+    ended: bool
+
+
+def _scan(connection: psycopg.Connection, cursor: Cursor, lanes: int) -> Scan:
+    with transaction(connection, *INDEXES_ONLY):
+        found = _probe(connection, cursor, lanes)
+        opened = sum(1 for row in found if row[2])
+        if opened == lanes or len(found) == MOST_PROBES:
+            return _as_scan(found, Cursor(*found[-1][:2]), ended=False)
         # The end of the round: go on from its start, up to where this one began.
-        following = NO_CURSOR
-        if cursor != NO_CURSOR:
-            again = _probe(connection, NO_CURSOR, lanes - len(opened))
-            begun = [row for row in again if (row[0], row[1]) <= (cursor.shard, cursor.endpoint_id)]
-            opened += [(shard, endpoint) for shard, endpoint, is_open, _ in begun if is_open]
-            found += begun
-            following = Cursor(*begun[-1][:2]) if begun else NO_CURSOR
+        begun = _probe(connection, NO_CURSOR, lanes - opened) if cursor != NO_CURSOR else []
+    until = (cursor.shard, cursor.endpoint_id)
+    again = [row for row in begun if (row[0], row[1]) <= until]
+    following = Cursor(*again[-1][:2]) if again else NO_CURSOR
+    return _as_scan(found + again, following, ended=len(begun) < MOST_PROBES)
+
+
+def _as_scan(found: Sequence[Any], following: Cursor, *, ended: bool) -> Scan:
+    opened = [(shard, endpoint) for shard, endpoint, is_open, _ in found if is_open]
     orphans = tuple((shard, endpoint) for shard, endpoint, _, orphan in found if orphan)
-    return opened, orphans, following
+    return Scan(opened, orphans, following, ended)
 
 
 def _probe(connection: psycopg.Connection, after: Cursor, lanes: int) -> list[Any]:
-    return connection.execute(
-        SCAN,
-        {
-            "shard": after.shard,
-            "endpoint": after.endpoint_id,
-            "lanes": lanes,
-            "probes": MOST_PROBES,
-        },
-    ).fetchall()
+    values = {
+        "shard": after.shard,
+        "endpoint": after.endpoint_id,
+        "lanes": lanes,
+        "probes": MOST_PROBES,
+    }
+    return connection.execute(SCAN, values).fetchall()
 
 
 def _take(
@@ -195,7 +219,27 @@ def _take(
             "worker": worker_id,
         }
         rows = connection.execute(PICK, pick, binary=True).fetchall()
-        return _claims(connection, worker_id, rows)
+        return _claims(connection, worker_id, _affordable(connection, worker_id, rows))
+
+
+def _affordable(
+    connection: psycopg.Connection, worker_id: UUID, rows: Sequence[Any]
+) -> Sequence[Any]:
+    """What a claim may bring in bytes; the rest becomes pending again."""
+    events = array({row[3] for row in rows})
+    sizes: dict[UUID, int] = dict(connection.execute(SIZES, [events], binary=True).fetchall())
+    if sum(sizes.values()) <= MOST_BYTES:
+        return rows
+    # At least one, however large: it would wait for ever. An event counts once.
+    sums = accumulate(sizes.pop(row[3], 0) for row in rows)
+    count = max(1, sum(1 for total in sums if total <= MOST_BYTES))
+    surplus = {
+        "worker": worker_id,
+        "ids": array(row[0] for row in rows[count:]),
+        "attempts": array(row[6] for row in rows[count:]),
+    }
+    connection.execute(GIVE_BACK, surplus)
+    return rows[:count]
 
 
 def _columns(lanes: Sequence[Lane]) -> dict[str, str]:
