@@ -6,7 +6,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import flask_migrate
@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from flask import Flask
 
-from tests.support import KEYRING, in_database
+from tests.support import KEYRING, REQUIRE_ALL, in_database
 from webhooks import embedded
 from webhooks.app import create_app
 from webhooks.db import connect
@@ -23,13 +23,24 @@ from webhooks.settings import Settings
 _numbers = itertools.count()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Under WEBHOOKS_REQUIRE_ALL a skip is a failure, whoever asked for it."""
+    report = yield
+    if REQUIRE_ALL and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped: {call.excinfo}"
+    return report
+
+
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
     """URL of a database server's maintenance database: DATABASE_URL's, or the embedded one."""
     if os.environ.get("DATABASE_URL"):
         yield os.environ["DATABASE_URL"]
         return
-    # Not under pytest's own folder: root lends the server to an account that cannot enter it.
     data_dir = Path(tempfile.mkdtemp(prefix="webhooks-test-"))
     data_dir.chmod(0o711)
     server = embedded.open_server(data_dir)

@@ -170,6 +170,14 @@ class Stack:
             **more,
         )
 
+    def patch(self, path: str, body: Any) -> requests.Response:
+        return requests.patch(
+            f"{self.base_url}/api/v1{path}",
+            json=body,
+            headers={"Authorization": f"Bearer {self.key}"},
+            timeout=15,
+        )
+
     def get(self, path: str) -> Any:
         answer = requests.get(
             f"{self.base_url}/api/v1{path}",

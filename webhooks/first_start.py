@@ -10,6 +10,7 @@ from sqlalchemy import select
 
 from webhooks import datadir, keys, users
 from webhooks.database_app import open_app
+from webhooks.keyring_check import check_keyring
 from webhooks.models import ApiKey, SigningSecret, User, db
 from webhooks.secrets import Keyring, KeyringError
 from webhooks.settings import Settings
@@ -28,9 +29,10 @@ class Made:
 
 
 def prepare(database_url: str, data_dir: Path, settings: Settings) -> Made:
-    """Make what is missing; KeyringError when the keyring is lost or malformed."""
+    """Make what is missing; KeyringError when the keyring is lost, malformed or another."""
     with open_app(database_url, "up"):
-        Keyring.parse(settings.keyring or _keyring(data_dir))
+        keyring = Keyring.parse(settings.keyring or _keyring(data_dir))
+        check_keyring(database_url, keyring)
         return Made(_admin(), _api_key())
 
 

@@ -70,8 +70,12 @@ class Keyring:
         return cls(keys)
 
     @staticmethod
-    def generate(key_id: str = "k1") -> str:
-        """A keyring with one new key, in the form that ``parse`` reads."""
+    def generate(key_id: str | None = None) -> str:
+        """A keyring with one new key, in the form that ``parse`` reads.
+
+        Without an id it gets a random one, so that two keyrings are never mistaken.
+        """
+        key_id = key_id or f"k{os.urandom(4).hex()}"
         return f"{key_id}:{base64.b64encode(os.urandom(KEY_BYTES)).decode()}"
 
     def encrypt(self, place: Place, plaintext: bytes) -> str:

@@ -7,6 +7,7 @@ needs, runs the Procfile's processes, and stops the database last.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -21,11 +22,13 @@ from honcho.environ import parse_procfile
 
 from webhooks import datadir, embedded, files, first_start, logs, ports, schema
 from webhooks.processes import CLEAN, Processes, Stop
+from webhooks.secrets import Keyring
 from webhooks.settings import Settings
 from webhooks.welcome import Welcome
 
 PROCESSES = ("web", "worker", "scheduler")
 LOOPBACK = "127.0.0.0/8,::1/128"
+WORKER_COUNTS = ("WEB_WORKERS", "DELIVERY_WORKERS")
 
 
 class UpError(RuntimeError):
@@ -115,6 +118,11 @@ def _check(options: Options, settings: Settings) -> None:
             f"WEBHOOKS_MODE={settings.mode!r}: `webhooks up` is development mode; unset it, "
             "or run the Procfile's processes for production"
         )
+    if settings.keyring:
+        Keyring.parse(settings.keyring)
+    for name in WORKER_COUNTS:
+        if not re.fullmatch(r"[1-9][0-9]?", os.environ.get(name, "1")):
+            raise UpError(f"{name}={os.environ[name]!r}: give a number of processes from 1 to 99")
     local = ports.is_loopback(options.host)
     if options.demo and not (local or options.allow_loopback):
         raise UpError(

@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from webhooks import logs
+from webhooks.keyring_check import check_keyring
 from webhooks.secrets import Keyring, KeyringError
 from webhooks.settings import Settings, SettingsError
 
@@ -27,11 +28,12 @@ def on_starting(server: Any) -> None:
 
 def check_settings() -> None:
     """End the process with one line that names what is missing or wrong."""
+    logs.setup("info")
     try:
         settings = Settings.from_env(os.environ)
         if not settings.database_url:
             raise SettingsError("DATABASE_URL is not set; give postgresql://user@host/database")
-        Keyring.parse(settings.keyring)
+        check_keyring(settings.database_url, Keyring.parse(settings.keyring))
     except (SettingsError, KeyringError) as error:
         raise SystemExit(f"webhooks: {error}") from None
 

@@ -91,9 +91,10 @@ BEGIN
         RAISE EXCEPTION 'type: % is not dot-separated words of A-Z a-z 0-9 _ - of at most '
             '255 characters', coalesce(left(type, 300), 'NULL') USING ERRCODE = 'WH003';
     END IF;
-    IF idempotency_key IS NOT NULL
-       AND (length(idempotency_key) > 255 OR btrim(idempotency_key) = '') THEN
-        RAISE EXCEPTION 'idempotency_key: give 1 to 255 characters' USING ERRCODE = 'WH005';
+    IF idempotency_key IS NOT NULL AND (length(idempotency_key) > 255
+            OR btrim(idempotency_key) = '' OR idempotency_key ~ '[[:cntrl:]]') THEN
+        RAISE EXCEPTION 'idempotency_key: give 1 to 255 characters, not all blank and none of '
+            'them a control character' USING ERRCODE = 'WH005';
     END IF;
     BEGIN
         PERFORM convert_from(payload, 'UTF8')::json;
@@ -101,7 +102,7 @@ BEGIN
         payload := NULL;
     END;
     IF payload IS NULL THEN
-        RAISE EXCEPTION 'payload: not valid JSON in UTF-8' USING ERRCODE = 'WH004';
+        RAISE EXCEPTION 'payload: it is not JSON in UTF-8; give a JSON text' USING ERRCODE = 'WH004';
     END IF;
 
     v_accepted := accept(v_tenant_id, type, payload, idempotency_key);
@@ -118,3 +119,7 @@ LANGUAGE sql VOLATILE
 AS $$
     SELECT webhooks.emit_bytes(tenant, type, convert_to(payload, 'UTF8'), idempotency_key)
 $$;
+
+-- Nobody but the owner may call anything here until it is granted: a producer gets emit and
+-- emit_bytes, which check what they are given. The others do not.
+REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA webhooks FROM PUBLIC;

@@ -47,7 +47,8 @@ CREATE TABLE webhooks.idempotency_keys (
 );
 CREATE INDEX ix_idempotency_keys_expires_at ON webhooks.idempotency_keys (expires_at);
 
--- A fan-out too large for the emitting transaction, expanded by the workers.
+-- For fan-outs too large for one transaction, to be expanded by the workers. Emit expands
+-- every fan-out by itself until then, and nothing is written here.
 CREATE TABLE webhooks.fanouts (
     shard smallint NOT NULL,
     event_id uuid NOT NULL,
@@ -200,7 +201,7 @@ AS $$
     SELECT count(*) FILTER (WHERE make_partition(
         parent, (clock_timestamp() AT TIME ZONE 'UTC')::date + ahead))::integer
     FROM unnest(ARRAY['events', 'deliveries', 'attempts']) AS parent,
-         generate_series(0, days) AS ahead
+         generate_series(0, least(days, 60)) AS ahead
 $$;
 
 SELECT webhooks.make_partitions(14);

@@ -193,7 +193,13 @@ def test_odd_rows_do_not_stop_the_worker(stack: Stack) -> None:
             connection.execute("COMMIT")
         before = worker.children()
         eventually(lambda: len(receiver.requests) == 1)
-        eventually(lambda: set(stack.statuses()) <= {"delivered", "dead_lettered", "scheduled"})
+        eventually(lambda: stack.statuses() == {"delivered": 1, "dead_lettered": 4})
+        with stack.connect() as connection:
+            attempts = connection.execute(
+                "SELECT error_class, detail FROM webhooks.attempts "
+                "WHERE outcome = 'failed' ORDER BY detail"
+            ).fetchall()
+        assert sorted(kind for kind, _ in attempts) == ["internal"] * 2 + ["invalid_url"] * 2
         stack.emit({"still": "alive"})
         eventually(lambda: b"alive" in receiver.requests[-1].body)
 

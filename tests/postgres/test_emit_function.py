@@ -114,6 +114,7 @@ def test_same_key_and_body_answers_the_first_event(connection: psycopg.Connectio
         (("default", "a", "[" * 100_000), "WH004"),
         (("default", "a", "{}", " "), "WH005"),
         (("default", "a", "{}", "k" * 256), "WH005"),
+        (("default", "a", "{}", "line\nbreak"), "WH005"),
     ],
 )
 def test_bad_input_is_refused_with_its_sqlstate(
@@ -160,3 +161,29 @@ def test_ids_carry_their_time(connection: psycopg.Connection) -> None:
     assert row[0][14] == "7"
     assert row[0][19] in "89ab"
     assert row[1] < 1
+
+
+def test_a_producer_can_do_what_it_was_granted_and_nothing_else(
+    connection: psycopg.Connection,
+) -> None:
+    """With USAGE and EXECUTE on emit and emit_bytes a role emits; the rest is closed to it."""
+    role = f"producer_{connection.info.dbname}"
+    connection.execute(f"CREATE ROLE {role}")
+    try:
+        connection.execute(f"GRANT USAGE ON SCHEMA webhooks TO {role}")
+        connection.execute(
+            f"GRANT EXECUTE ON FUNCTION webhooks.emit, webhooks.emit_bytes TO {role}"
+        )
+        connection.execute(f"SET ROLE {role}")
+        assert emit(connection, "default", "a", "{}")
+        for forbidden in (
+            "SELECT webhooks.accept(gen_random_uuid(), 'x y', 'no json')",
+            "SELECT webhooks.make_partitions(3)",
+            "SELECT 1 FROM webhooks.events",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(forbidden)
+    finally:
+        connection.execute("RESET ROLE")
+        connection.execute(f"DROP OWNED BY {role}")
+        connection.execute(f"DROP ROLE {role}")

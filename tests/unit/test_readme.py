@@ -32,3 +32,13 @@ def test_the_settings_table_has_every_setting_with_its_default() -> None:
             assert shown == str(f.default).lower()
         elif isinstance(f.default, int | float):
             assert float(shown) == f.default
+
+
+def test_what_the_procfile_reads_is_explained() -> None:
+    """Each variable of its commands is named with its default."""
+    procfile = (Path(__file__).parents[2] / "Procfile").read_text(encoding="utf-8")
+
+    for name, default in re.findall(r"\$\{(\w+):-([^}]+)\}", procfile):
+        assert re.search(rf"`{name}`[^`]*\(`{re.escape(default)}`", README) or (
+            f"`{name}`" in README and f"(`{default}` each)" in README
+        )

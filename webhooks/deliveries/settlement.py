@@ -12,10 +12,10 @@ from uuid import UUID
 import psycopg
 from psycopg import errors
 
-from webhooks.attempt import Outcome, Status
+from webhooks.attempt import ErrorClass, Outcome, Status
 from webhooks.db import INDEXES_ONLY, retry_tx, transaction
 from webhooks.deliveries.health import show_closed, write_lanes
-from webhooks.deliveries.record import Settlement, array, record
+from webhooks.deliveries.record import Settlement, array, record, storable
 from webhooks.partitions import make_partitions
 from webhooks.workers import fence
 
@@ -221,6 +221,8 @@ def _reason(settlement: Settlement) -> str | None:
     if outcome.delivered or settlement.delay is not None:
         return None
     why = f"HTTP {outcome.status_code}" if outcome.status_code else str(outcome.error)
+    if outcome.error is ErrorClass.INTERNAL:
+        return storable(outcome.detail)
     if not outcome.retryable:
         return f"{why}: not retryable"
     return f"{why} after {settlement.claim.tries + 1} tries"

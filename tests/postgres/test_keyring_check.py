@@ -1,0 +1,50 @@
+"""A keyring of another database is refused at start, not by every delivery."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from tests.queue import make_endpoint, one
+from webhooks.keyring_check import check_keyring
+from webhooks.secrets import Keyring, KeyringError, Place
+
+
+def add_secret(connection: psycopg.Connection, keyring: Keyring) -> None:
+    """One signing secret under the keyring's current key."""
+    endpoint_id = make_endpoint(connection)
+    tenant = one(connection, "SELECT tenant_id FROM webhooks.endpoints WHERE id = %s", endpoint_id)
+    row_id = one(connection, "SELECT webhooks.uuid7()")
+    sealed = keyring.encrypt(Place("signing_secrets", tenant, row_id, "ciphertext"), b"secret")
+    connection.execute(
+        "INSERT INTO webhooks.signing_secrets (id, tenant_id, endpoint_id, ciphertext) "
+        "VALUES (%s, %s, %s, %s)",
+        [row_id, tenant, endpoint_id, sealed],
+    )
+
+
+def test_a_keyring_that_has_every_key_fits(
+    connection: psycopg.Connection, database_url: str
+) -> None:
+    """Secrets of an older key are fine while the keyring keeps it (W183)."""
+    old, new = Keyring.generate("old"), Keyring.generate("new")
+    add_secret(connection, Keyring.parse(old))
+    add_secret(connection, Keyring.parse(new))
+
+    check_keyring(database_url, Keyring.parse(f"{new},{old}"))
+
+
+@pytest.mark.parametrize("key_id", ["other", "same"])
+def test_a_keyring_that_lacks_a_key_is_refused_by_name(
+    connection: psycopg.Connection, database_url: str, key_id: str
+) -> None:
+    """Another keyring is refused, also when its key has the same id (W183)."""
+    add_secret(connection, Keyring.parse(Keyring.generate("same")))
+
+    with pytest.raises(KeyringError, match="'same'"):
+        check_keyring(database_url, Keyring.parse(Keyring.generate(key_id)))
+
+
+def test_a_database_that_is_away_does_not_stop_the_start() -> None:
+    """The processes wait for it, as they do later."""
+    check_keyring("postgresql://nobody@127.0.0.1:1/none", Keyring.parse(Keyring.generate()))
