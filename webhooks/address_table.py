@@ -1,4 +1,4 @@
-"""The tables behind ``addresses.py``: special networks, service ports, local names.
+"""The tables behind ``addresses.py``: special networks, service ports, local names, remedies.
 
 Sources: the IANA special-purpose address registries (IPv4, IPv6), the cloud providers'
 documentation of their metadata services, the IANA service name and port registry, and
@@ -62,3 +62,12 @@ SERVICE_PORTS = frozenset({
 LOCAL_SUFFIXES = (
     ".localhost", ".local", ".internal", ".svc", ".cluster.local", ".lan", ".home.arpa", ".onion",
 )  # fmt: skip
+
+LONGEST_URL = 2048
+LONGEST_HOST = 253
+LOOPBACK = ("127.0.0.1", "::1")
+
+EXAMPLE = "a host name such as hooks.example.com"
+HTTP_REMEDY = "give an https:// URL, or let the operator set WEBHOOKS_ALLOW_HTTP=true"
+ADDRESS_REMEDY = f"give {EXAMPLE}, or let the operator open it with WEBHOOKS_ALLOW_CIDRS"
+LOOPBACK_REMEDY = f"{ADDRESS_REMEDY} (in development: webhooks up --allow-loopback)"

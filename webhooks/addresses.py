@@ -17,29 +17,18 @@ import idna
 import urllib3
 from urllib3.exceptions import LocationParseError
 
-from webhooks.address_table import (
-    FIRST_FREE_PORT,
-    HTTP_PORTS,
-    HTTPS_PORTS,
-    LOCAL_SUFFIXES,
-    METADATA,
-    PUBLIC_V6,
-    SERVICE_PORTS,
-    SPECIAL,
-)
+from webhooks import address_table as table
 from webhooks.settings import Network, Settings
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
-LONGEST_URL = 2048
-LONGEST_HOST = 253
-LOOPBACK = ("127.0.0.1", "::1")
-# One text for every block: it tells a tenant nothing about what lies behind.
+# One text for every name: it tells a tenant nothing about what lies behind.
 NOT_ALLOWED = "the target address is not allowed"
 
 AUTHORITY = re.compile(r"(\[[^\[\]@]*\]|[^\[\]@:]*)(?::([0-9]{1,5}))?", re.ASCII)
 LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
+AFTER_SCHEME = re.compile(r"(?<=[:/?])")
 ASCII_PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
@@ -55,7 +44,7 @@ class UrlError(ValueError):
 
 
 def blocked() -> UrlError:
-    """The refusal of an address, the same whatever the reason."""
+    """The refusal of what a name stands for, the same whatever the reason."""
     return UrlError(NOT_ALLOWED, policy=True)
 
 
@@ -85,10 +74,10 @@ class AddressPolicy:
 
     def loopback(self) -> tuple[str, ...]:
         """What ``localhost`` stands for here: the loopback addresses that are allowed."""
-        return tuple(address for address in LOOPBACK if self.covers(address))
+        return tuple(address for address in table.LOOPBACK if self.covers(address))
 
     def _closed(self, address: Address) -> bool:
-        return _inside(address, METADATA) or _inside(address, self.deny)
+        return _inside(address, table.METADATA) or _inside(address, self.deny)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +106,7 @@ def parse_url(text: str, policy: AddressPolicy) -> Url:
         parts = urlsplit(text)
     except ValueError as error:
         raise UrlError(f"the URL cannot be read ({error}); give https://host/path") from error
-    _check_scheme(parts.scheme, policy)
+    _check_scheme(text, parts.scheme, policy)
     written, port = _split_authority(parts.netloc, parts.scheme)
     _check_port(port, parts.scheme)
     host, literal = _check_host(written, policy)
@@ -147,14 +136,14 @@ def _inside(address: Address, networks: tuple[Network, ...]) -> bool:
 
 
 def _is_public(address: Address) -> bool:
-    if address.version == 6 and address not in PUBLIC_V6:
+    if address.version == 6 and address not in table.PUBLIC_V6:
         return False
-    return not _inside(address, SPECIAL)
+    return not _inside(address, table.SPECIAL)
 
 
 def _check_length(text: str) -> None:
-    if len(text) > LONGEST_URL:
-        raise UrlError(f"the URL has {len(text)} characters; give at most {LONGEST_URL}")
+    if len(text) > table.LONGEST_URL:
+        raise UrlError(f"the URL has {len(text)} characters; give at most {table.LONGEST_URL}")
 
 
 def _check_characters(text: str) -> None:
@@ -177,11 +166,13 @@ def _check_character(character: str) -> None:
         )
 
 
-def _check_scheme(scheme: str, policy: AddressPolicy) -> None:
+def _check_scheme(text: str, scheme: str, policy: AddressPolicy) -> None:
     if scheme not in ("http", "https"):
-        raise UrlError("the URL does not start with https://; give an https URL")
+        wanted = "https:// or http://" if policy.allow_http else "https://"
+        begun = AFTER_SCHEME.split(text, maxsplit=1)[0][:40]
+        raise UrlError(f"the URL begins with {begun!r}; give one that begins with {wanted}")
     if scheme == "http" and not policy.allow_http:
-        raise UrlError("http is not allowed here; give an https URL", policy=True)
+        raise UrlError(f"http:// is not allowed here; {table.HTTP_REMEDY}", policy=True)
 
 
 def _split_authority(authority: str, scheme: str) -> tuple[str, int]:
@@ -191,7 +182,7 @@ def _split_authority(authority: str, scheme: str) -> tuple[str, int]:
         raise UrlError("the URL holds a user name or password before @; remove it")
     match = AUTHORITY.fullmatch(authority)
     if match is None or not match[1]:
-        raise UrlError("the URL's host or port is malformed; give https://host:port/path")
+        raise UrlError(f"the host or port in {authority[:80]!r} is malformed; give host:port")
     return match[1], int(match[2]) if match[2] else _default_port(scheme)
 
 
@@ -202,12 +193,12 @@ def _default_port(scheme: str) -> int:
 def _check_port(port: int, scheme: str) -> None:
     if not 0 < port < 65_536:
         raise UrlError(f"port {port} does not exist; give one from 1 to 65535")
-    usual = HTTPS_PORTS if scheme == "https" else HTTP_PORTS
-    if port in usual or (port >= FIRST_FREE_PORT and port not in SERVICE_PORTS):
+    usual = table.HTTPS_PORTS if scheme == "https" else table.HTTP_PORTS
+    if port in usual or (port >= table.FIRST_FREE_PORT and port not in table.SERVICE_PORTS):
         return
     names = ", ".join(map(str, sorted(usual)))
     raise UrlError(
-        f"port {port} is not allowed; use {names}, or one from {FIRST_FREE_PORT} "
+        f"port {port} is not allowed; use {names}, or one from {table.FIRST_FREE_PORT} "
         "that is not another service's",
         policy=True,
     )
@@ -226,17 +217,28 @@ def _check_host(written: str, policy: AddressPolicy) -> tuple[str, bool]:
 
 def _check_address(address: Address, policy: AddressPolicy) -> Address:
     if not policy.covers(address):
-        raise blocked()
+        raise _refused(str(address), _remedy(_unwrap(address) or address))
     return address
+
+
+def _remedy(address: Address) -> str:
+    """The same whether the operator's deny list holds the address: that is not for tenants."""
+    if _inside(address, table.METADATA):
+        return f"give {table.EXAMPLE}"
+    return table.LOOPBACK_REMEDY if address.is_loopback else table.ADDRESS_REMEDY
+
+
+def _refused(host: str, remedy: str) -> UrlError:
+    return UrlError(f"the target {host} is not allowed; {remedy}", policy=True)
 
 
 def _read_v6(text: str) -> IPv6Address:
     try:
         address = IPv6Address(text)
     except ValueError as error:
-        raise UrlError("the host in brackets is not an IPv6 address") from error
+        raise UrlError(f"the host [{text[:80]}] is no IPv6 address; give one, or a name") from error
     if address.scope_id:
-        raise UrlError("the host is an IPv6 address with a zone; give one without")
+        raise UrlError(f"the host [{text[:80]}] has a zone; give the IPv6 address without it")
     return address
 
 
@@ -247,36 +249,38 @@ def _read_v4(host: str, written: str) -> IPv4Address:
     except ValueError:
         address = None
     if address is None or not written.isascii():
-        raise UrlError("the host ends in a number; give a host name such as hooks.example.com")
+        raise UrlError(f"the host {written[:80]!r} ends in a number; give {table.EXAMPLE}")
     return address
 
 
 def _encode_host(written: str) -> str:
     """Lower case, without a final dot, in ASCII (IDNA 2008)."""
     if "%" in written:
-        raise UrlError("the host is percent-encoded; give the host name itself")
+        raise UrlError(f"the host {written[:80]!r} is percent-encoded; give {table.EXAMPLE}")
     host = written.lower().removesuffix(".")
     if host.isascii():
         return host
     try:
         return idna.encode(host, uts46=False).decode("ascii")
     except (idna.IDNAError, UnicodeError) as error:
-        raise UrlError(f"the host is not a valid international name ({error})") from error
+        raise UrlError(f"{written[:80]!r} is not a valid international name ({error})") from error
 
 
 def _check_name(host: str, policy: AddressPolicy) -> None:
     if host == "localhost" and policy.loopback():
         return
     labels = host.split(".")
-    if len(host) > LONGEST_HOST or not all(LABEL.fullmatch(label) for label in labels):
+    if len(host) > table.LONGEST_HOST or not all(LABEL.fullmatch(label) for label in labels):
         raise UrlError(
-            "the host is not a valid name: give labels of 1 to 63 letters, digits and "
-            f"hyphens, {LONGEST_HOST} characters in all"
+            f"the host {host[:80]!r} is not a valid name: give labels of 1 to 63 letters, "
+            f"digits and hyphens, {table.LONGEST_HOST} characters in all"
         )
-    if host == "localhost" or host.endswith(LOCAL_SUFFIXES) or host.startswith("metadata"):
-        raise blocked()
+    if host == "localhost":
+        raise _refused(host, table.LOOPBACK_REMEDY)
+    if host.endswith(table.LOCAL_SUFFIXES) or host.startswith("metadata"):
+        raise _refused(host, f"give {table.EXAMPLE}")
     if len(labels) < 2:
-        raise UrlError("the host has no domain; give a full name such as hooks.example.com")
+        raise UrlError(f"the host {host!r} has no domain; give {table.EXAMPLE}")
 
 
 def _check_second_opinion(text: str, scheme: str, host: str, port: int) -> None:

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """An endpoint, known by its description, and how its receiver answers."""
+    """An endpoint, known by its description up to the comma, and how its receiver answers."""
 
     path: str
     description: str
@@ -49,7 +49,7 @@ SAMPLES = (
     Sample("good", "Demo: good, always answers 200", Behaviour()),
     Sample(
         "flaky",
-        "Demo: flaky, fails every other time",
+        "Demo: flaky, fails half the time",
         Behaviour(fail_rate=0.5),
         {"base_s": 2, "factor": 2, "cap_s": 30, "attempts": 8},
     ),
@@ -86,7 +86,7 @@ def _serve(
     endpoint = db.session.scalar(
         select(Endpoint).where(
             Endpoint.tenant_id == tenant.id,
-            Endpoint.description == sample.description,
+            Endpoint.description.startswith(sample.description.partition(",")[0] + ","),
             Endpoint.deleted_at.is_(None),
         )
     )
@@ -96,8 +96,7 @@ def _serve(
         receiver.secrets = [_register(tenant, sample, settings, keyring, url)]
     else:
         receiver.secrets = _secrets(endpoint, keyring)
-        if endpoint.url != url:
-            endpoints.update(endpoint, settings, actor=ACTOR, url=url)
+        endpoints.update(endpoint, settings, actor=ACTOR, url=url, description=sample.description)
     return receiver
 
 

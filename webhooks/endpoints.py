@@ -94,13 +94,17 @@ def create(
 def update(endpoint: Endpoint, settings: Settings, *, actor: str, **fields: Any) -> None:
     """Change some of url, event_types, description, retry_policy, max_in_flight, timeout_s.
 
-    Raises EndpointError and changes nothing when a value is wrong.
+    Values that it has already leave no trace. Raises EndpointError and changes nothing
+    when a value is wrong.
     """
     values = checked(settings, fields)
     if not _lock(endpoint):
         return
     before = {name: _value(endpoint, name) for name in values}
     changes = {n: new for n, new in values.items() if before[n] != new}
+    if not changes:
+        db.session.rollback()
+        return
     for name, new in changes.items():
         if name == "event_types":
             _subscribe(endpoint, new)

@@ -160,12 +160,14 @@ def all_keys() -> Sequence[ApiKey]:
     return db.session.scalars(query).all()
 
 
-def revoke(key: ApiKey, *, actor: str = "command line") -> None:
-    """Refuse the key from now on; a revoked one stays as it is."""
-    if key.revoked_at is None:
-        key.revoked_at = datetime.now(UTC)
-        _audit("key.revoke", key, actor)
-        db.session.commit()
+def revoke(key: ApiKey, *, actor: str = "command line") -> bool:
+    """Refuse the key from now on; False when it was revoked before, and stays as it is."""
+    if key.revoked_at is not None:
+        return False
+    key.revoked_at = datetime.now(UTC)
+    _audit("key.revoke", key, actor)
+    db.session.commit()
+    return True
 
 
 def _checksum(body: str) -> str:

@@ -260,9 +260,15 @@ def _joined(headers: Mapping[str, str]) -> dict[str, str]:
 def _line(received: Received, status: int) -> str:
     headers = {name.lower(): value for name, value in received.headers.items()}
     at = datetime.fromisoformat(received.received_at).strftime("%H:%M:%S.%f")[:-3]
-    body = received.body[:SHOWN_CHARACTERS] + "…" * (len(received.body) > SHOWN_CHARACTERS)
+    verdict = received.signature
+    if verdict == "unknown":
+        verdict += f" ({_cut(headers.get('webhook-signature', 'none'))})"
     parts = (
         at, received.method, received.path, headers.get("webhook-event-type", "-"),
-        headers.get("webhook-id", "-"), f"signature {received.signature}", f"-> {status}", body,
+        headers.get("webhook-id", "-"), f"signature {verdict}", f"-> {status}", _cut(received.body),
     )  # fmt: skip
     return CONTROL.sub(lambda found: repr(found[0])[1:-1], " ".join(parts))
+
+
+def _cut(text: str) -> str:
+    return text[:SHOWN_CHARACTERS] + "…" * (len(text) > SHOWN_CHARACTERS)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+PREFIX = "WEBHOOKS_"
 # A mistyped WEBHOOKS_KEYRING must not show up with its value.
 SECRETIVE = re.compile(r"KEY|SECRET|PASS|TOKEN|URL")
 
@@ -56,7 +57,10 @@ class Settings:
 
     @property
     def development(self) -> bool:
-        """Plain http and loopback targets are allowed, and every page says so."""
+        """Cookies also travel over plain http, and every page names the mode.
+
+        Which targets are allowed is ``allow_http``'s and ``allow_cidrs``'s matter alone.
+        """
         return self.mode == "development"
 
     @classmethod
@@ -73,7 +77,7 @@ class Settings:
                 values[f.name] = _parse(name, text, f.default, f.metadata)
         files = {f"{n}_FILE" for n, f in known.items() if f.metadata["secret"]}
         for name in env:
-            if name.startswith("WEBHOOKS_") and name not in known and name not in files:
+            if name.startswith(PREFIX) and name not in known and name not in files:
                 shown = "…" if SECRETIVE.search(name) else repr(env[name][:80])
                 raise SettingsError(f"{name}={shown} is not a setting; {_nearest(name, known)}")
         settings = cls(**values)
@@ -138,5 +142,7 @@ def _expected(default: Any, meta: Mapping[str, Any]) -> str:
 def _nearest(name: str, known: Mapping[str, Any]) -> str:
     import difflib
 
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-    return f"did you mean {close[0]}?" if close else "remove it"
+    # The prefix is left out: with it any two short names look alike.
+    names = {each.removeprefix(PREFIX): each for each in known}
+    close = difflib.get_close_matches(name.removeprefix(PREFIX), names, n=1, cutoff=0.8)
+    return f"did you mean {names[close[0]]}?" if close else "remove it"

@@ -18,10 +18,14 @@ POLL_S = 0.2
 class Welcome:
     """Waits in a thread until the web process answers, then shows the text once."""
 
-    def __init__(self, host: str, port: int, data_dir: Path, made: Made) -> None:
+    def __init__(
+        self, host: str, port: int, data_dir: Path, made: Made, *, demo: bool = False
+    ) -> None:
         self._host, self._port = ports.to_visit(host), port
         self._data_dir = data_dir
         self._made = made
+        # The sample endpoints subscribe to demo.* alone.
+        self._event_type = "demo.invoice.paid" if demo else "invoice.paid"
         self._ended = threading.Event()
         self._show: Callable[[str], None] = print
         self._thread = threading.Thread(target=self._run, name="welcome", daemon=True)
@@ -82,7 +86,7 @@ class Welcome:
             "  Send an event:",
             f"  curl {self._url}/api/v1/events -H 'Authorization: Bearer {api_key}' \\",
             "    -H 'Content-Type: application/json' \\",
-            """    -d '{"type": "invoice.paid", "payload": {"id": 1}}'""",
+            f"""    -d '{{"type": "{self._event_type}", "payload": {{"id": 1}}}}'""",
         ]
 
     def _command(self, *words: str) -> str:

@@ -99,7 +99,8 @@ def test_key_create_prints_the_key_alone(database_url: str) -> None:
     listed = done("key", "list")
     assert every not in listed
     key_id = next(line.split()[0] for line in listed.splitlines() if "theirs" in line)
-    done("key", "revoke", key_id)
+    assert done("key", "revoke", key_id) == f"revoked {key_id} (theirs)\n"
+    assert done("key", "revoke", key_id) == f"{key_id} (theirs) was revoked before\n"
     with open_app(database_url, "test"):
         assert keys.authenticate(acme) is None
         assert keys.authenticate(every) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import re
 from http.cookies import SimpleCookie
 from typing import Any
@@ -181,6 +182,34 @@ def test_every_page_says_that_this_is_development_mode(
     for path in [*pages(rows), "/nowhere"]:
         assert BANNER in owner.get(path).text, path
     assert BANNER in app.test_client().get("/sign-in").text
+
+
+@pytest.mark.parametrize(
+    ("http", "cidrs", "banner", "hint"),
+    [
+        (True, (), "Development mode: plain http targets are allowed", "Plain http targets are"),
+        (
+            False,
+            ("127.0.0.0/8",),
+            "Development mode: loopback targets are allowed",
+            "Loopback targets are",
+        ),
+        (False, ("10.0.0.0/8",), "Development mode", "It must be https"),
+    ],
+)
+def test_pages_say_which_targets_are_allowed(
+    settings: Settings, http: bool, cidrs: tuple[str, ...], banner: str, hint: str
+) -> None:
+    """The settings decide, not the mode: `up --host 0.0.0.0` opens no loopback."""
+    opened = tuple(ipaddress.ip_network(text) for text in cidrs)
+    app = create_app(dataclasses.replace(settings, allow_http=http, allow_cidrs=opened))
+
+    html = signed_in(app).get("/endpoints/new").text
+
+    assert f"{banner}</div>" in html
+    assert hint in html
+    with app.app_context():
+        db.engine.dispose()
 
 
 def test_every_failed_sign_in_reads_the_same(app: Flask) -> None:

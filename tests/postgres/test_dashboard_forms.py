@@ -175,6 +175,15 @@ def test_a_wrong_event_names_its_field_and_stores_nothing(
     assert one(connection, "SELECT count(*) FROM webhooks.events") == 0
 
 
+@pytest.mark.parametrize("payload", ["", " \r\n\t"])
+def test_an_empty_payload_is_called_empty(owner: FlaskClient, payload: str) -> None:
+    """Not in a parser's words."""
+    answer = post(owner, "/send", {"type": "invoice.paid", "payload": payload})
+
+    assert answer.status_code == 422
+    assert "the payload is empty; give JSON" in answer.text
+
+
 def test_an_idempotency_key_is_kept_to(owner: FlaskClient) -> None:
     """The same event again is the first one; another one under the same key is refused."""
     data = {"type": "a", "payload": "{}", "idempotency_key": "k"}

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from markupsafe import escape
 from sqlalchemy import event as sqlalchemy_event
 from werkzeug.test import TestResponse
 
@@ -141,6 +142,17 @@ def test_an_address_that_nobody_made_is_refused(owner: FlaskClient, query: str) 
 
     assert answer.status_code == 400
     assert "<script>" not in answer.text
+
+
+@pytest.mark.parametrize("name", ["status", "cursor", "<script>"])
+def test_a_filter_that_is_ignored_is_named(owner: FlaskClient, name: str) -> None:
+    """A parameter that the list does not have is not passed over in silence."""
+    answer = owner.get("/deliveries", query_string={name: "bogus", "state": "delivered"})
+
+    assert answer.status_code == 200
+    (note,) = re.findall(r"<p>(Ignored, [^<]*)</p>", answer.text)
+    assert escape(name) in note
+    assert "Ignored, " not in owner.get("/deliveries?state=delivered&endpoint=").text
 
 
 def test_a_cursor_belongs_to_its_filter(

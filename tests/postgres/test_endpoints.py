@@ -161,6 +161,29 @@ def test_an_update_changes_what_it_names_alone(
     assert endpoint.updated_at > endpoint.created_at
 
 
+def test_an_update_that_changes_nothing_leaves_no_trace(
+    context: Flask, settings: Settings, connection: psycopg.Connection
+) -> None:
+    """Neither an audit entry nor another time, and the row is not kept locked."""
+    endpoint, _ = create(context, event_types=["b", "a"], retry_policy={"attempts": 3})
+    before = endpoint.updated_at
+
+    endpoints.update(
+        endpoint,
+        settings,
+        actor="bob",
+        url=URL,
+        event_types=["a", "b"],
+        description="",
+        retry_policy={"attempts": 3},
+        timeout_s=20,
+    )
+
+    assert endpoint.updated_at == before
+    assert one(connection, "SELECT count(*) FROM webhooks.audit_log") == 1
+    connection.execute("SELECT FROM webhooks.endpoints FOR UPDATE NOWAIT")
+
+
 def test_a_retry_policy_can_be_taken_back(context: Flask, settings: Settings) -> None:
     """None is the installation's policy again."""
     endpoint, _ = create(context, retry_policy={"attempts": 3})

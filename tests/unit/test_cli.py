@@ -57,6 +57,8 @@ def test_every_command_is_listed_and_explains_itself(command: str) -> None:
         (["receiver", "--delay", "-1"], "delay: -1"),
         (["receiver", "--fail-rate", "nan"], "fail_rate: nan"),
         (["receiver", "--secret", "abc"], "whsec_"),
+        (["receiver", "--host", "nope.invalid"], "--host nope.invalid: "),
+        (["receiver", "--host", "192.0.2.1"], "--host 192.0.2.1: "),
         (["scheduler"], "DATABASE_URL"),
         (["db", "upgrade", "--data-dir", "/nonesuch/dir"], "webhooks up --data-dir /nonesuch/dir"),
     ],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import honcho.manager
@@ -14,6 +16,7 @@ import pytest
 
 from tests.stack import eventually
 from webhooks import files, ports, up
+from webhooks.demo import PATTERN
 from webhooks.first_start import Made
 from webhooks.processes import CLEAN, FAILED, FORCED, Processes, Stop
 from webhooks.secrets import Keyring
@@ -172,6 +175,16 @@ def test_patience_is_longer_than_a_workers_graceful_timeout(stop: Stop) -> None:
     Processes(stop, lambda: None)
 
     assert worker.graceful_timeout < honcho.manager.KILL_WAIT
+
+
+@pytest.mark.parametrize("demo", [True, False])
+def test_the_example_reaches_the_sample_endpoints(demo: bool) -> None:
+    """With --demo the curl example's type has the prefix that the samples subscribe to."""
+    text = Welcome("h", 1, Path("/data"), Made("p", "whk_live_x"), demo=demo).text("Head")
+
+    printed = json.loads(text[text.index("-d '") + 4 : text.rindex("'")])
+    assert fnmatch(printed["type"], PATTERN) is demo
+    assert printed["payload"] == {"id": 1}
 
 
 def test_credentials_are_shown_even_if_the_start_fails(capsys: pytest.CaptureFixture[str]) -> None:

@@ -245,6 +245,21 @@ def test_each_request_is_one_line(client: Client, lines: list[str]) -> None:
     assert len(second) < 250
 
 
+def test_a_signature_that_nobody_judges_is_shown(
+    receiver: Receiver, client: Client, lines: list[str]
+) -> None:
+    """Without a secret the header's value stands in the line; with one, the verdict does."""
+    headers = signed(SECRET)
+    client.ask("POST", "/in", BODY, headers)
+    client.ask("POST", "/in", BODY)
+    receiver.secrets = [SECRET]
+    client.ask("POST", "/in", BODY, headers)
+
+    assert f"signature unknown ({headers['webhook-signature']}) ->" in lines[0]
+    assert "signature unknown (none) ->" in lines[1]
+    assert "signature valid ->" in lines[2]
+
+
 def test_repeated_headers_are_joined(client: Client) -> None:
     """A header that came twice is shown with both values (RFC 9110, 5.3)."""
     client.connection.putrequest("POST", "/")

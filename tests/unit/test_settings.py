@@ -96,6 +96,9 @@ def test_unknown_setting_stops_the_start() -> None:
     assert refused(WEBHOOKS_ALOW_HTTP="true") == (
         "WEBHOOKS_ALOW_HTTP='true' is not a setting; did you mean WEBHOOKS_ALLOW_HTTP?"
     )
+    for name in ("WEBHOOKS_FOO", "WEBHOOKS_NODE_X", "WEBHOOKS_MAX"):
+        assert refused(**{name: "1"}) == f"{name}='1' is not a setting; remove it"
+    assert refused(WEBHOOKS_MOD="x").endswith("did you mean WEBHOOKS_MODE?")
     assert refused(WEBHOOKS_X="1") == "WEBHOOKS_X='1' is not a setting; remove it"
     assert "is not a setting" in refused(WEBHOOKS_MODE_FILE="/x")
 

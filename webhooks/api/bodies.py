@@ -93,6 +93,12 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise Invalid(FieldError("body", "lists and objects are nested too deeply")) from error
 
 
+def refuse_idempotency_key(remedy: str = "it does nothing here; leave it out") -> None:
+    """Problem 422 for the header Idempotency-Key: nobody may trust in what is ignored."""
+    if "Idempotency-Key" in request.headers:
+        raise Problem.of_field(422, "Idempotency-Key", remedy)
+
+
 def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON answer."""
     return Response(msgspec.json.encode(value), status, headers, content_type=JSON)

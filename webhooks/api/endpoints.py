@@ -53,6 +53,7 @@ _change = msgspec.json.Decoder(Change)
 @blueprint.post("/endpoints")
 def create() -> Response:
     """Add an endpoint. The answer alone shows its signing secret."""
+    bodies.refuse_idempotency_key()
     fields = msgspec.structs.asdict(bodies.read_struct(_new))
     tenant = tenant_to_change(fields.pop("tenant"))
     keyring = current_app.extensions["webhooks_keyring"]

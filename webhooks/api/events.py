@@ -67,8 +67,7 @@ def emit_batch() -> Response:
     The valid ones are stored in one transaction; the others are reported and do not
     keep the valid ones back, so the whole is 200 and each item has its own status.
     """
-    if "Idempotency-Key" in request.headers:
-        raise Problem.of_field(422, "Idempotency-Key", "give idempotency_key in each item instead")
+    bodies.refuse_idempotency_key("give idempotency_key in each item instead")
     items = _items(bodies.read(BATCH_BYTES, bodies.JSON, NDJSON))
     with psycopg_connection() as connection:
         checked = [_check_item(connection, item) for item in items]

@@ -64,4 +64,5 @@ def revoke(id: str, data_dir: Path | None) -> None:
             raise click.BadParameter(
                 f"{id!r} is no key; `webhooks key list` shows their ids", param_hint="ID"
             )
-        keys.revoke(found)
+        shown = f"{ids.encode(ids.API_KEY, found.id)} ({found.name})"
+        click.echo(f"revoked {shown}" if keys.revoke(found) else f"{shown} was revoked before")

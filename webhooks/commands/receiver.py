@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import signal
+import socket
 
 import click
 
@@ -42,15 +44,19 @@ def receiver(
     try:
         server = Receiver(host, port, behaviour, secrets, report)
     except OSError as error:
-        raise click.UsageError(
-            f"--host {host} --port {port}: {error.strerror}; give another --port"
-        ) from error
+        raise click.UsageError(_refusal(host, port, error)) from error
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     click.echo(f"Receiving on http://{_shown(host)}:{server.server_port}/ (Ctrl-C stops)")
     try:
         server.serve_forever()
     except KeyboardInterrupt:
         server.server_close()
+
+
+def _refusal(host: str, port: int, error: OSError) -> str:
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return f"--host {host}: {error.strerror}; give an address of this machine"
+    return f"--host {host} --port {port}: {error.strerror}; give another --port"
 
 
 def _shown(host: str) -> str:

@@ -20,6 +20,8 @@ from webhooks.dashboard.site import Permission, blueprint, may, needs, row_id, s
 from webhooks.dashboard.timeline import phases
 from webhooks.web_database import psycopg_connection
 
+FILTERS = {"state", "endpoint", "page"}
+
 
 @blueprint.get("/deliveries")
 @needs(Permission.READ)
@@ -38,6 +40,7 @@ def list_deliveries() -> Response:
         state=state,
         endpoint=endpoint,
         states=STATES,
+        ignored=sorted(set(request.args) - FILTERS),
         offered=queries.offered_endpoints(wanted.endpoint_id),
         host_url=request.host_url,
     )

@@ -110,6 +110,8 @@ def _tenant(key: str) -> Tenant:
 
 
 def _check(payload: bytes) -> None:
+    if not payload.strip():
+        raise EventError("payload", "the payload is empty; give JSON")
     most = settings().max_payload_bytes
     if len(payload) > most:
         raise EventError("payload", f"it has {len(payload):,} bytes; give at most {most:,}")

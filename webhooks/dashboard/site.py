@@ -16,6 +16,7 @@ from flask import Blueprint, Response, abort, current_app, g, redirect, request,
 from werkzeug.wrappers import Response as AnyResponse
 
 from webhooks import ids, users
+from webhooks.addresses import AddressPolicy
 from webhooks.models import Session, User
 from webhooks.settings import Settings
 
@@ -68,6 +69,16 @@ def settings() -> Settings:
     return found
 
 
+def opened(given: Settings) -> str:
+    """Which targets the settings allow beyond public https ones, or nothing."""
+    kinds = []
+    if given.allow_http:
+        kinds.append("plain http")
+    if AddressPolicy.from_settings(given).loopback():
+        kinds.append("loopback")
+    return " and ".join(kinds)
+
+
 def user() -> User:
     """Who is signed in; only where the view's permission is not PUBLIC."""
     signed_in: User = g.user
@@ -99,6 +110,7 @@ def shared() -> dict[str, object]:
     theme = request.cookies.get("theme", "system")
     return {
         "development": settings().development,
+        "opened": opened(settings()),
         "theme": theme if theme in THEMES else "system",
         "user": g.get("user"),
         "may": may,
