@@ -71,7 +71,7 @@ def _run_on(url: str, options: Options, settings: Settings, stop: Stop) -> int:
     click.echo(f"The schema is at revision {schema.upgrade(url)}.")
     stop.check()
     made = first_start.prepare(url, options.data_dir, settings)
-    welcome = Welcome(options.host, options.port, options.data_dir, made)
+    welcome = Welcome(options.host, options.port, options.data_dir, made, demo=options.demo)
     try:
         env = environment(options, settings, os.environ, url)
         processes = Processes(stop, lambda: welcome.start(processes.show))
