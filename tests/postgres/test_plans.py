@@ -27,7 +27,7 @@ from webhooks.deliveries.settlement import FINISH, HOLD, SCHEDULE
 ROWS = 200_000
 NOBODY = UUID(int=1)
 # An id of today: others are pruned from the plan with all the partitions.
-TODAY = UUID(int=(int(time.time() * 1000) << 80) | 7 << 76)
+TODAY = UUID(int=((int(time.time()) + 3600) * 1000 << 80) | 7 << 76)
 
 
 @pytest.fixture(params=["stale statistics", "fresh statistics"])
