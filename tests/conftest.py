@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pwd
 import shutil
 import tempfile
 from collections.abc import Generator, Iterator
@@ -14,12 +15,13 @@ import psycopg
 import pytest
 from flask import Flask
 
-from tests.support import KEYRING, REQUIRE_ALL, in_database
-from webhooks import embedded
+from tests.support import KEYRING, REQUIRE_ALL, in_database, require
+from webhooks import embedded, schema
 from webhooks.app import create_app
 from webhooks.db import connect
 from webhooks.settings import Settings
 
+DEBIAN = Path("/usr/lib/postgresql/15/bin")
 _numbers = itertools.count()
 
 
@@ -48,6 +50,33 @@ def server_url() -> Iterator[str]:
     yield server.url("postgres")
     server.stop("immediate")
     shutil.rmtree(data_dir, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def debian_url() -> Iterator[str]:
+    """The maintenance database of Debian's PostgreSQL 15."""
+    require(DEBIAN.exists(), "PostgreSQL 15", "apt-get install postgresql-15")
+    data_dir = Path(tempfile.mkdtemp(prefix="webhooks-test-15-"))
+    data_dir.chmod(0o711)
+    account = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
+    server = embedded.Server(data_dir, DEBIAN, account)
+    server.create(locale=("--locale=C.UTF-8",))
+    server.start({"fsync": "off"})
+    yield server.url("postgres")
+    server.stop("immediate")
+    shutil.rmtree(data_dir, ignore_errors=True)
+
+
+@pytest.fixture
+def old_database_url(debian_url: str) -> Iterator[str]:
+    """A fresh, migrated database on PostgreSQL 15."""
+    name = f"webhooks_old_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(debian_url, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}")
+        url = in_database(debian_url, name)
+        schema.upgrade(url)
+        yield url
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(scope="session")

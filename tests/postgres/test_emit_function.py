@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import psycopg
 import pytest
+
+from webhooks.db import connect
+
+
+@pytest.fixture(params=["database_url", "old_database_url"], ids=["newest", "PostgreSQL 15"])
+def connection(request: pytest.FixtureRequest) -> Iterator[psycopg.Connection]:
+    """A connection to the newest PostgreSQL, and to the oldest that we support."""
+    with connect(request.getfixturevalue(request.param), "test") as opened:
+        yield opened
 
 
 def subscribe(connection: psycopg.Connection, *patterns: str) -> str:
@@ -155,7 +166,7 @@ def test_ids_carry_their_time(connection: psycopg.Connection) -> None:
     """uuid7 is version 7, variant 10, and within a second of the database's clock (RFC 9562)."""
     row = connection.execute(
         "SELECT id::text, abs(extract(epoch FROM clock_timestamp() - webhooks.uuid7_time(id))) "
-        "FROM (SELECT webhooks.uuid7() AS id)").fetchone()  # fmt: skip
+        "FROM (SELECT webhooks.uuid7() AS id) AS made").fetchone()  # fmt: skip
 
     assert row is not None
     assert row[0][14] == "7"

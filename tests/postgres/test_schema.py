@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import itertools
 import os
-import pwd
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy import create_engine
 
-from tests.stack import eventually, free_port
-from tests.support import in_database, require
+from tests.pooler import pooled
+from tests.support import in_database
 from webhooks import schema
 from webhooks.db import DatabaseTooOld, sqlalchemy_url
-from webhooks.embedded import Server
 
-DEBIAN = Path("/usr/lib/postgresql/15/bin")
-PGBOUNCER = Path("/usr/sbin/pgbouncer")
 MIGRATORS = 3
 
 TABLES = """
@@ -43,21 +35,6 @@ ORDER BY 1
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session")
-def debian_url() -> Iterator[str]:
-    """The maintenance database of Debian's PostgreSQL 15."""
-    require(DEBIAN.exists(), "PostgreSQL 15", "apt-get install postgresql-15")
-    data_dir = Path(tempfile.mkdtemp(prefix="webhooks-test-15-"))
-    data_dir.chmod(0o711)
-    account = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
-    server = Server(data_dir, DEBIAN, account)
-    server.create(locale=("--locale=C.UTF-8",))
-    server.start({"fsync": "off"})
-    yield server.url("postgres")
-    server.stop("immediate")
-    shutil.rmtree(data_dir, ignore_errors=True)
-
-
 @pytest.fixture(params=["server_url", "debian_url"])
 def empty_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """A database without our schema, on each version of PostgreSQL."""
@@ -70,34 +47,10 @@ def empty_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def pooled_url(empty_url: str, tmp_path: Path) -> Iterator[str]:
+def pooled_url(empty_url: str) -> Iterator[str]:
     """The same database through PgBouncer in transaction mode, with two connections."""
-    require(PGBOUNCER.exists(), "PgBouncer", "apt-get install pgbouncer")
-    server = {key: str(value) for key, value in conninfo_to_dict(empty_url).items()}
-    name = server.pop("dbname")
-    port = free_port()
-    config = tmp_path / "pgbouncer.ini"
-    config.write_text(
-        f"[databases]\n* = {make_conninfo(**server)}\n"
-        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
-        "auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\n"
-    )
-    # It refuses to run as root, and reads its configuration before it changes accounts.
-    account = ["-u", "postgres"] if os.geteuid() == 0 else []
-    pooler = subprocess.Popen([PGBOUNCER, "-q", *account, config], stderr=subprocess.PIPE)
-    url = f"postgresql://{server['user']}@127.0.0.1:{port}/{name}"
-    eventually(lambda: answers(url))
-    yield url
-    pooler.terminate()
-    pooler.communicate()
-
-
-def answers(url: str) -> bool:
-    try:
-        psycopg.connect(url).close()
-    except psycopg.OperationalError:
-        return False
-    return True
+    with pooled(empty_url, connections=2) as url:
+        yield url
 
 
 def column(url: str, query: str) -> list[Any]:
