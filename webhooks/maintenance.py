@@ -5,9 +5,8 @@ from __future__ import annotations
 import psycopg
 
 from webhooks.db import transaction
+from webhooks.users import IDLE, LONGEST_SESSION
 
-SESSION_IDLE = "30 minutes"
-SESSION_LONGEST = "12 hours"
 CHUNK = 1_000
 
 EXPIRE_KEYS = """
@@ -19,7 +18,7 @@ WHERE ctid = ANY (ARRAY(
 
 EXPIRE_SESSIONS = """
 DELETE FROM webhooks.sessions
-WHERE seen_at < now() - %s::interval OR created_at < now() - %s::interval
+WHERE seen_at < now() - %s OR created_at < now() - %s
 """
 
 
@@ -37,4 +36,4 @@ def expire_idempotency_keys(connection: psycopg.Connection) -> int:
 def expire_sessions(connection: psycopg.Connection) -> int:
     """Delete sessions that are idle or too old; they are refused even before."""
     with transaction(connection):
-        return connection.execute(EXPIRE_SESSIONS, [SESSION_IDLE, SESSION_LONGEST]).rowcount
+        return connection.execute(EXPIRE_SESSIONS, [IDLE, LONGEST_SESSION]).rowcount
