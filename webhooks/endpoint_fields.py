@@ -8,6 +8,7 @@ from typing import Any
 
 from webhooks.addresses import AddressPolicy, UrlError, check_url
 from webhooks.backoff import Policy, PolicyError
+from webhooks.field_error import FieldError
 from webhooks.settings import Settings
 
 MOST_EVENT_TYPES = 100
@@ -21,13 +22,8 @@ LONGEST_ECHO = 200
 _PATTERN = re.compile(r"\*|[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*(?:\.\*)?")
 
 
-class EndpointError(ValueError):
+class EndpointError(FieldError):
     """A field of an endpoint is wrong: ``field`` names it, ``message`` says the remedy."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
-        self.field = field
-        self.message = message
 
 
 def checked(settings: Settings, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from uuid import UUID
 import psycopg
 
 from webhooks.db import retry_tx, transaction
+from webhooks.field_error import FieldError
 
 LONGEST_TYPE = 255
 LONGEST_KEY = 255
@@ -55,13 +56,8 @@ FOR NO KEY UPDATE OF k
 """
 
 
-class EventError(ValueError):
+class EventError(FieldError):
     """A field of an event is wrong: ``field`` names it, ``message`` says the remedy."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
-        self.field = field
-        self.message = message
 
 
 class Conflict(Exception):

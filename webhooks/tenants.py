@@ -11,6 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from webhooks import audit, ids
+from webhooks.field_error import FieldError
 from webhooks.models import Tenant, db
 
 DEFAULT = "default"
@@ -19,13 +20,8 @@ LONGEST_NAME = 200
 _KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
-class TenantError(ValueError):
+class TenantError(FieldError):
     """A tenant's key or name cannot be taken; ``field`` names which."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
-        self.field = field
-        self.message = message
 
 
 def create(key: str, name: str, *, actor: str = "command line") -> Tenant:

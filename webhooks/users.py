@@ -20,6 +20,7 @@ from sqlalchemy import delete, func, or_, select, text, update
 from sqlalchemy.orm import joinedload
 
 from webhooks import audit
+from webhooks.field_error import FieldError
 from webhooks.models import Session, User, db
 
 OWNER, ADMIN, DEVELOPER, VIEWER = ROLES = ("owner", "admin", "developer", "viewer")
@@ -41,13 +42,8 @@ _hasher = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
 _hashing = threading.BoundedSemaphore(2)
 
 
-class UserError(ValueError):
+class UserError(FieldError):
     """A username, password or role that cannot be taken; ``field`` names which."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(f"{field}: {message}")
-        self.field = field
-        self.message = message
 
 
 def create(username: str, password: str, role: str | None = None, *, actor: str = CLI) -> User:

@@ -121,7 +121,8 @@ class Dispatcher:
             return
         try:
             with connect(self._settings.database_url, "retire") as connection:
-                self._settle(connection)
+                while self._hands.unsettled:
+                    self._settle(connection)
                 held = deliveries.held_by(connection, worker_id)
                 deliveries.give_back(connection, worker_id, held)
                 retire(connection, worker_id)
