@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from flask_sqlalchemy import SQLAlchemy
-from sqlalchemy import REAL, ForeignKey, MetaData, SmallInteger, Text, text
+from sqlalchemy import REAL, Double, ForeignKey, MetaData, SmallInteger, Text, text
 from sqlalchemy.dialects.postgresql import JSON, JSONB, TIMESTAMP
 from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, registry, relationship
@@ -52,6 +52,7 @@ class Tenant(Base):
     id: Mapped[UUID] = mapped_column(primary_key=True, server_default=NEW_ID)
     key: Mapped[str] = mapped_column(unique=True)
     name: Mapped[str]
+    retry_policy: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
 
 
@@ -77,9 +78,12 @@ class Endpoint(Base):
     status: Mapped[str] = mapped_column(server_default="active")
     status_reason: Mapped[str | None]
     status_changed_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    status_evidence: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
     timeout_s: Mapped[float]
     max_in_flight: Mapped[int]
     retry_policy: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
+    rate_limit: Mapped[float | None] = mapped_column(Double)
+    rate_burst: Mapped[int | None]
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     updated_at: Mapped[datetime] = mapped_column(server_default=NOW)
     deleted_at: Mapped[datetime | None]
@@ -259,8 +263,17 @@ class Lane(Base):
     shard: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
     endpoint_id: Mapped[UUID] = mapped_column(primary_key=True)
     tenant_id: Mapped[UUID]
+    open_at: Mapped[datetime]
     closed_reason: Mapped[str | None]
     max_in_flight: Mapped[int]
+    rate_open_at: Mapped[datetime]
     failures: Mapped[int]
     failing_since: Mapped[datetime | None]
+    failed_at: Mapped[datetime | None]
+    last_error: Mapped[str | None]
+    last_status_code: Mapped[int | None] = mapped_column(SmallInteger)
+    last_delivery_id: Mapped[UUID | None]
+    strikes: Mapped[int]
+    broken_s: Mapped[float] = mapped_column(Double)
+    warned_at: Mapped[datetime | None]
     deleted: Mapped[bool]

@@ -52,6 +52,12 @@ class Settings:
     connect_timeout_s: float = _setting("WEBHOOKS_CONNECT_TIMEOUT_S", 5.0, low=0.1, high=60)
     endpoint_max_in_flight: int = _setting("WEBHOOKS_ENDPOINT_MAX_IN_FLIGHT", 50, low=1, high=1000)
     max_in_flight: int = _setting("WEBHOOKS_MAX_IN_FLIGHT", 1000, low=1, high=10_000)
+    transport: str = _setting("WEBHOOKS_TRANSPORT", "auto")
+    breaker_failures: int = _setting("WEBHOOKS_BREAKER_FAILURES", 10, low=1, high=1_000_000)
+    breaker_first_s: float = _setting("WEBHOOKS_BREAKER_FIRST_S", 30.0, low=0.1, high=3600)
+    breaker_longest_s: float = _setting("WEBHOOKS_BREAKER_LONGEST_S", 600.0, low=0.1, high=86_400)
+    disable_after_s: float = _setting("WEBHOOKS_DISABLE_AFTER_S", 432_000.0, low=0, high=31_536_000)
+    disable_attempts: int = _setting("WEBHOOKS_DISABLE_ATTEMPTS", 20, low=1, high=1_000_000)
     lease_s: float = _setting("WEBHOOKS_LEASE_S", 30.0, low=3, high=3600)
     heartbeat_s: float = _setting("WEBHOOKS_HEARTBEAT_S", 5.0, low=0.1, high=600)
 
