@@ -11,7 +11,7 @@ import pytest
 
 from tests.queue import make_endpoint, register
 from webhooks.db import INDEXES_ONLY, transaction
-from webhooks.deliveries.claims import GIVE_BACK, LOCK, PAYLOADS, PICK, SCAN, SETTINGS
+from webhooks.deliveries.claims import GIVE_BACK, LOCK, PAYLOADS, PICK, SETTINGS
 from webhooks.deliveries.operator import CANCEL, OF_ENDPOINT, RETRY_NOW
 from webhooks.deliveries.recovery import (
     BURY_LOST,
@@ -22,6 +22,7 @@ from webhooks.deliveries.recovery import (
     RETURN_LOST,
     STILL_ORPHANED,
 )
+from webhooks.deliveries.scan import SCAN
 from webhooks.deliveries.settlement import FINISH, HOLD, SCHEDULE
 
 ROWS = 200_000
@@ -83,7 +84,7 @@ STATEMENTS: dict[str, tuple[str, Any]] = {
             "shards": "{1}",
             "endpoints": f"{{{NOBODY}}}",
             "caps": "{50}",
-            "per_lane": 5,
+            "mosts": "{5}",
             "worker": uuid4(),
         },
     ),

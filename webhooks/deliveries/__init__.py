@@ -4,7 +4,7 @@ claim and settle are the worker's, promote, reclaim and give_back keep rows movi
 a retry falls due or a worker dies, cancel, replay and retry_now are a person's.
 """
 
-from webhooks.deliveries.claims import NO_CURSOR, Batch, Cursor, Fenced, claim
+from webhooks.deliveries.claims import Batch, Fenced, claim
 from webhooks.deliveries.health import show_closed
 from webhooks.deliveries.operator import (
     Missing,
@@ -17,6 +17,7 @@ from webhooks.deliveries.operator import (
 )
 from webhooks.deliveries.record import Settlement
 from webhooks.deliveries.recovery import give_back, held_by, promote, reclaim
+from webhooks.deliveries.scan import NO_CURSOR, Cursor
 from webhooks.deliveries.settlement import settle
 
 __all__ = [

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -13,66 +14,41 @@ import psycopg
 from webhooks.attempt import Claim, Target
 from webhooks.db import INDEXES_ONLY, retry_tx, transaction
 from webhooks.deliveries.record import array
+from webhooks.deliveries.scan import Cursor, Lane, scan_lanes
 from webhooks.workers import fence
 
 MOST_LANES = 100
-MOST_PROBES = 2_000
 MOST_ROWS = 500
 MOST_BYTES = 32 * 1024 * 1024
 
 # A lost claim is only a repeat, so its commit need not wait for the disk.
 SETTINGS = ("synchronous_commit = off", *INDEXES_ONLY, "enable_sort = off")
 
-# A loose index scan: one probe per lane that has a pending row, however many rows it
-# has. Lanes that are closed cost a probe and are not counted; a lane that is missing
-# or deleted is an orphan, whose rows somebody must cancel.
-SCAN = """
-WITH RECURSIVE scan AS (
-    (SELECT q.shard, q.endpoint_id, 1 AS probes,
-            coalesce(l.open_at <= now() AND NOT l.deleted, false)::int AS opened,
-            coalesce(l.open_at <= now() AND NOT l.deleted, false) AS open,
-            coalesce(l.deleted, true) AS orphan
-     FROM (SELECT shard, endpoint_id FROM webhooks.deliveries_queue
-           WHERE status = 'pending' AND (shard, endpoint_id) > (%(shard)s, %(endpoint)s)
-           ORDER BY shard, endpoint_id LIMIT 1) q
-     LEFT JOIN webhooks.lanes l USING (shard, endpoint_id))
-    UNION ALL
-    SELECT q.shard, q.endpoint_id, scan.probes + 1,
-           scan.opened + coalesce(l.open_at <= now() AND NOT l.deleted, false)::int,
-           coalesce(l.open_at <= now() AND NOT l.deleted, false),
-           coalesce(l.deleted, true)
-    FROM scan
-    CROSS JOIN LATERAL (
-        SELECT d.shard, d.endpoint_id FROM webhooks.deliveries_queue d
-        WHERE d.status = 'pending'
-          AND (d.shard, d.endpoint_id) > (scan.shard, scan.endpoint_id)
-        ORDER BY d.shard, d.endpoint_id LIMIT 1) q
-    LEFT JOIN webhooks.lanes l ON l.shard = q.shard AND l.endpoint_id = q.endpoint_id
-    WHERE scan.opened < %(lanes)s AND scan.probes < %(probes)s
-)
-SELECT shard, endpoint_id, open, orphan FROM scan
-"""
-
 # The lane lock comes first and the count of what is in flight in the next statement,
-# whose snapshot sees what earlier holders of the lock committed: the cap is exact.
+# whose snapshot sees what earlier holders of the lock committed: the cap is exact, and
+# so is the rate. Of a lane that the breaker has closed a single probe goes out.
+# GCRA (ITU-T I.371): rate_open_at is the theoretical arrival time less the tolerance.
 LOCK = """
-SELECT l.shard, l.endpoint_id, l.max_in_flight
+SELECT l.shard, l.endpoint_id,
+       CASE WHEN l.broken_s > 0 THEN 1 ELSE l.max_in_flight END,
+       CASE WHEN l.rate_limit > 0 THEN greatest(1, floor(least(l.rate_burst, 1 + l.rate_limit
+           * (date_part('epoch', now()) - date_part('epoch', l.rate_open_at)))))::int END
 FROM webhooks.lanes l
 JOIN unnest(%(shards)s::smallint[], %(endpoints)s::uuid[]) AS wanted (shard, endpoint_id)
     USING (shard, endpoint_id)
-WHERE l.open_at <= now() AND NOT l.deleted
+WHERE l.open_at <= now() AND l.rate_open_at <= now() AND NOT l.deleted
 FOR NO KEY UPDATE OF l SKIP LOCKED
 """
 
 # MATERIALIZED and ctid keep the planner from running the LIMIT more than once.
 PICK = """
 WITH lane AS MATERIALIZED (
-    SELECT t.shard, t.endpoint_id, least(%(per_lane)s, t.cap - (
+    SELECT t.shard, t.endpoint_id, least(t.most, t.cap - (
         SELECT count(*) FROM webhooks.deliveries_queue f
         WHERE f.shard = t.shard AND f.endpoint_id = t.endpoint_id
           AND f.status = 'in_flight')) AS room
-    FROM unnest(%(shards)s::smallint[], %(endpoints)s::uuid[], %(caps)s::int[])
-        AS t (shard, endpoint_id, cap)
+    FROM unnest(%(shards)s::smallint[], %(endpoints)s::uuid[], %(caps)s::int[], %(mosts)s::int[])
+        AS t (shard, endpoint_id, cap, most)
 ), picked AS MATERIALIZED (
     SELECT q.ctid AS row
     FROM lane, LATERAL (
@@ -88,6 +64,16 @@ SET status = 'in_flight', attempts = attempts + 1, worker_id = %(worker)s,
     claimed_at = clock_timestamp()
 WHERE ctid = ANY (ARRAY(SELECT row FROM picked)) AND status = 'pending'
 RETURNING id, shard, tenant_id, event_id, endpoint_id, event_type, attempts, tries, lost, trigger
+"""
+
+# The same now() as LOCK's, for it is the transaction's.
+SPEND = """
+UPDATE webhooks.lanes l
+SET rate_open_at = make_interval(secs => u.taken / l.rate_limit) + greatest(
+        l.rate_open_at, now() - make_interval(secs => (l.rate_burst - 1) / l.rate_limit))
+FROM unnest(%(shards)s::smallint[], %(endpoints)s::uuid[], %(taken)s::int[])
+    AS u (shard, endpoint_id, taken)
+WHERE l.shard = u.shard AND l.endpoint_id = u.endpoint_id
 """
 
 # Told by worker_id, not by status, so that the ids are looked up (see HOLD in settlement.py).
@@ -108,12 +94,12 @@ SIZES = "SELECT id, octet_length(payload) FROM webhooks.events WHERE id = ANY (%
 PAYLOADS = "SELECT id, payload FROM webhooks.events WHERE id = ANY (%s::uuid[])"
 
 TARGETS = """
-SELECT e.id, e.tenant_id, e.url, e.timeout_s, e.retry_policy,
+SELECT e.id, e.tenant_id, e.url, e.timeout_s, coalesce(e.retry_policy, t.retry_policy),
        ARRAY(SELECT s.id FROM webhooks.signing_secrets s
              WHERE s.endpoint_id = e.id AND s.valid_until > now() ORDER BY s.id DESC),
        ARRAY(SELECT s.ciphertext FROM webhooks.signing_secrets s
              WHERE s.endpoint_id = e.id AND s.valid_until > now() ORDER BY s.id DESC)
-FROM webhooks.endpoints e
+FROM webhooks.endpoints e JOIN webhooks.tenants t ON t.id = e.tenant_id
 WHERE e.id = ANY (%s::uuid[]) AND e.deleted_at IS NULL
 """
 
@@ -123,29 +109,18 @@ class Fenced(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
-    """The lane after which a worker's next scan starts."""
-
-    shard: int
-    endpoint_id: UUID
-
-
-NO_CURSOR = Cursor(-1, UUID(int=0))
-
-Lane = tuple[int, UUID]
-
-
-@dataclass(frozen=True, slots=True)
 class Batch:
     """What one claim brought.
 
-    ``idle``: no open lane had a pending row. ``orphans``: lanes whose rows nobody can
-    send because their endpoint is gone.
+    ``idle``: no open lane had a pending row; ``opens_in_s``: seconds until the first of the
+    closed ones opens (infinity: none will by itself). ``orphans``: lanes whose rows nobody
+    can send because their endpoint is gone.
     """
 
     claims: tuple[Claim, ...]
     cursor: Cursor
     idle: bool
+    opens_in_s: float
     orphans: tuple[Lane, ...]
 
 
@@ -156,50 +131,12 @@ def claim(connection: psycopg.Connection, worker_id: UUID, cursor: Cursor, room:
     no write.
     """
     room = min(room, MOST_ROWS)
-    scan = retry_tx(lambda: _scan(connection, cursor, min(room, MOST_LANES)))
+    scan = retry_tx(lambda: scan_lanes(connection, cursor, min(room, MOST_LANES)))
     claims: tuple[Claim, ...] = ()
     if scan.lanes:
         claims = retry_tx(lambda: _take(connection, worker_id, scan.lanes, room))
-    return Batch(claims, scan.following, scan.ended and not scan.lanes, scan.orphans)
-
-
-class Scan(NamedTuple):
-    """Open lanes and orphans, where to go on, and whether the round has ended."""
-
-    lanes: list[Lane]
-    orphans: tuple[Lane, ...]
-    following: Cursor
-    ended: bool
-
-
-def _scan(connection: psycopg.Connection, cursor: Cursor, lanes: int) -> Scan:
-    with transaction(connection, *INDEXES_ONLY):
-        found = _probe(connection, cursor, lanes)
-        opened = sum(1 for row in found if row[2])
-        if opened == lanes or len(found) == MOST_PROBES:
-            return _as_scan(found, Cursor(*found[-1][:2]), ended=False)
-        # The end of the round: go on from its start, up to where this one began.
-        begun = _probe(connection, NO_CURSOR, lanes - opened) if cursor != NO_CURSOR else []
-    until = (cursor.shard, cursor.endpoint_id)
-    again = [row for row in begun if (row[0], row[1]) <= until]
-    following = Cursor(*again[-1][:2]) if again else NO_CURSOR
-    return _as_scan(found + again, following, ended=len(begun) < MOST_PROBES)
-
-
-def _as_scan(found: Sequence[Any], following: Cursor, *, ended: bool) -> Scan:
-    opened = [(shard, endpoint) for shard, endpoint, is_open, _ in found if is_open]
-    orphans = tuple((shard, endpoint) for shard, endpoint, _, orphan in found if orphan)
-    return Scan(opened, orphans, following, ended)
-
-
-def _probe(connection: psycopg.Connection, after: Cursor, lanes: int) -> list[Any]:
-    values = {
-        "shard": after.shard,
-        "endpoint": after.endpoint_id,
-        "lanes": lanes,
-        "probes": MOST_PROBES,
-    }
-    return connection.execute(SCAN, values).fetchall()
+    idle = scan.ended and not scan.lanes
+    return Batch(claims, scan.following, idle, scan.opens_in_s, scan.orphans)
 
 
 def _take(
@@ -211,15 +148,31 @@ def _take(
         locked = connection.execute(LOCK, _columns(lanes)).fetchall()
         if not locked:
             return ()
-        pick = {
-            "shards": array(row[0] for row in locked),
-            "endpoints": array(row[1] for row in locked),
-            "caps": array(row[2] for row in locked),
-            "per_lane": max(1, room // len(lanes)),
-            "worker": worker_id,
-        }
-        rows = connection.execute(PICK, pick, binary=True).fetchall()
+        rows = _pick(connection, worker_id, locked, max(1, room // len(lanes)))
         return _claims(connection, worker_id, _affordable(connection, worker_id, rows))
+
+
+def _pick(
+    connection: psycopg.Connection, worker_id: UUID, locked: Sequence[Any], per_lane: int
+) -> Sequence[Any]:
+    """Rows of the locked lanes, at most ``per_lane`` of each and what its rate allows."""
+    pick = {
+        "shards": array(row[0] for row in locked),
+        "endpoints": array(row[1] for row in locked),
+        "caps": array(row[2] for row in locked),
+        "mosts": array(per_lane if row[3] is None else min(per_lane, row[3]) for row in locked),
+        "worker": worker_id,
+    }
+    rows = connection.execute(PICK, pick, binary=True).fetchall()
+    limited = {row[:2] for row in locked if row[3] is not None}
+    if limited:
+        _spend(connection, Counter(lane for row in rows if (lane := (row[1], row[4])) in limited))
+    return rows
+
+
+def _spend(connection: psycopg.Connection, taken: Counter[Lane]) -> None:
+    values = {**_columns(taken), "taken": array(taken.values())}
+    connection.execute(SPEND, values)
 
 
 def _affordable(
@@ -242,7 +195,7 @@ def _affordable(
     return rows[:count]
 
 
-def _columns(lanes: Sequence[Lane]) -> dict[str, str]:
+def _columns(lanes: Iterable[Lane]) -> dict[str, str]:
     return {
         "shards": array(lane[0] for lane in lanes),
         "endpoints": array(lane[1] for lane in lanes),

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import psycopg
 
 from webhooks import ids, lanes
-from webhooks.attempt import Outcome
 from webhooks.db import retry_tx, transaction
 from webhooks.deliveries import audit
 from webhooks.deliveries.record import Settlement, array
-from webhooks.lanes import Lane
+from webhooks.lanes import Change, Lane, Rules
 
-THROTTLED = "throttled by the receiver"
+ByLane: TypeAlias = dict[tuple[int, UUID], list[Settlement]]
 
 # A healthy lane that stays healthy is not even locked.
 LANE_LOCK = """
-SELECT l.shard, l.endpoint_id, l.failures, l.blocked FROM webhooks.lanes l
+SELECT l.shard, l.endpoint_id, l.tenant_id, l.failures, l.blocked, l.strikes, l.broken_s,
+       coalesce(date_part('epoch', now() - l.failing_since), 0), l.open_at > now(),
+       l.warned_at IS NOT NULL, coalesce(l.throttled_at > now() - interval '1 hour', false)
+FROM webhooks.lanes l
 JOIN unnest(%(shards)s::smallint[], %(endpoints)s::uuid[], %(failed)s::bool[])
     AS u (shard, endpoint_id, failed) USING (shard, endpoint_id)
 WHERE u.failed OR l.failures > 0
@@ -29,20 +30,33 @@ ORDER BY l.shard, l.endpoint_id
 FOR NO KEY UPDATE OF l
 """
 
+# Who paused a lane by hand keeps his reason, whatever comes back meanwhile.
 LANE_WRITE = """
 UPDATE webhooks.lanes l
-SET failures = u.failures, blocked = u.blocked,
+SET failures = u.failures, blocked = u.blocked, strikes = u.strikes, broken_s = u.broken_s,
     failing_since = CASE WHEN u.failures = 0 THEN NULL
                          WHEN u.recovered THEN now()
                          ELSE coalesce(l.failing_since, now()) END,
-    open_at = greatest(l.open_at, now() + u.throttle,
+    failed_at = CASE WHEN u.failed THEN now() ELSE l.failed_at END,
+    last_error = coalesce(u.error, l.last_error),
+    last_status_code = CASE WHEN u.failed THEN u.code ELSE l.last_status_code END,
+    last_delivery_id = coalesce(u.delivery, l.last_delivery_id),
+    warned_at = CASE WHEN u.warned THEN coalesce(l.warned_at, now()) END,
+    throttled_at = CASE WHEN u.throttled THEN now() ELSE l.throttled_at END,
+    open_at = greatest(l.open_at, now() + make_interval(secs => u.close_s),
                        CASE WHEN u.status > '' THEN timestamptz 'infinity' END),
-    closed_reason = coalesce(u.reason, l.closed_reason),
+    closed_reason = CASE WHEN u.status > '' THEN u.reason
+                         WHEN l.open_at = 'infinity' THEN l.closed_reason
+                         WHEN u.failures = 0 THEN NULL
+                         ELSE coalesce(u.reason, l.closed_reason) END,
     closed_status = coalesce(u.status, l.closed_status)
 FROM unnest(%(shards)s::smallint[], %(endpoints)s::uuid[], %(failures)s::int[],
-            %(blocked)s::int[], %(recovered)s::bool[], %(throttles)s::interval[],
-            %(statuses)s::text[], %(reasons)s::text[])
-    AS u (shard, endpoint_id, failures, blocked, recovered, throttle, status, reason)
+            %(blocked)s::int[], %(strikes)s::int[], %(broken_s)s::float8[],
+            %(recovered)s::bool[], %(failed)s::bool[], %(errors)s::text[], %(codes)s::int[],
+            %(deliveries)s::uuid[], %(warned)s::bool[], %(throttled)s::bool[],
+            %(close_s)s::float8[], %(statuses)s::text[], %(reasons)s::text[])
+    AS u (shard, endpoint_id, failures, blocked, strikes, broken_s, recovered, failed, error,
+          code, delivery, warned, throttled, close_s, status, reason)
 WHERE l.shard = u.shard AND l.endpoint_id = u.endpoint_id
 """
 
@@ -57,7 +71,10 @@ LOCK_ENDPOINT = "SELECT 1 FROM webhooks.endpoints WHERE id = %s FOR NO KEY UPDAT
 SHOW_CLOSED = """
 UPDATE webhooks.endpoints e
 SET status = l.closed_status, status_reason = l.closed_reason, status_changed_at = now(),
-    updated_at = now()
+    updated_at = now(), status_evidence = jsonb_build_object(
+        'failures', l.failures, 'failing_since', l.failing_since, 'failed_at', l.failed_at,
+        'last_error', l.last_error, 'last_status_code', l.last_status_code,
+        'last_delivery_id', l.last_delivery_id)
 FROM webhooks.lanes l
 WHERE e.id = %s AND e.status = 'active' AND e.deleted_at IS NULL
   AND l.shard = webhooks.shard_of(e.tenant_id) AND l.endpoint_id = e.id
@@ -66,50 +83,68 @@ RETURNING e.tenant_id, e.status, e.status_reason
 """
 
 
-def write_lanes(connection: psycopg.Connection, mine: Sequence[Settlement]) -> bool:
-    """Update the lanes that change; answers whether one was closed for good."""
-    outcomes = _by_lane(mine)
+def write_lanes(connection: psycopg.Connection, mine: Sequence[Settlement], rules: Rules) -> bool:
+    """Update the lanes that change, audit what changed; answers whether one closed for good."""
+    by_lane = _by_lane(mine)
     wanted = {
-        "shards": array(lane[0] for lane in outcomes),
-        "endpoints": array(lane[1] for lane in outcomes),
-        "failed": [any(not o.delivered for o in those) for those in outcomes.values()],
+        "shards": array(lane[0] for lane in by_lane),
+        "endpoints": array(lane[1] for lane in by_lane),
+        "failed": [any(not s.outcome.delivered for s in those) for those in by_lane.values()],
     }
     locked = connection.execute(LANE_LOCK, wanted).fetchall()
     if not locked:
         return False
-    changed = {
-        (shard, endpoint): lanes.after(Lane(failures, blocked), outcomes[shard, endpoint])
-        for shard, endpoint, failures, blocked in locked
-    }
-    connection.execute(LANE_WRITE, _lane_columns(changed))
+    changed: dict[tuple[int, UUID], Lane] = {}
+    for shard, endpoint, tenant, *found in locked:
+        outcomes = (s.outcome for s in by_lane[shard, endpoint])
+        lane = changed[shard, endpoint] = lanes.after(Lane(*found), outcomes, rules)
+        _audit(connection, tenant, endpoint, lane)
+    connection.execute(LANE_WRITE, _lane_columns(changed, by_lane))
     return any(lane.status is not None for lane in changed.values())
 
 
-def _by_lane(mine: Sequence[Settlement]) -> dict[tuple[int, UUID], list[Outcome]]:
-    outcomes: dict[tuple[int, UUID], list[Outcome]] = {}
+def _by_lane(mine: Sequence[Settlement]) -> ByLane:
+    by_lane: ByLane = {}
     for settlement in sorted(mine, key=lambda s: s.outcome.finished):
         lane = settlement.claim.shard, settlement.claim.endpoint_id
-        outcomes.setdefault(lane, []).append(settlement.outcome)
-    return outcomes
+        by_lane.setdefault(lane, []).append(settlement)
+    return by_lane
 
 
-def _lane_columns(changed: dict[tuple[int, UUID], Lane]) -> dict[str, list[Any]]:
+def _lane_columns(changed: dict[tuple[int, UUID], Lane], by_lane: ByLane) -> dict[str, list[Any]]:
     states = changed.values()
+    failed = [_last_failed(by_lane[lane]) for lane in changed]
     return {
         "shards": [lane[0] for lane in changed],
         "endpoints": [lane[1] for lane in changed],
         "failures": [lane.failures for lane in states],
         "blocked": [lane.blocked for lane in states],
+        "strikes": [lane.strikes for lane in states],
+        "broken_s": [lane.broken_s for lane in states],
         "recovered": [lane.recovered for lane in states],
-        "throttles": [
-            None if lane.throttle_s is None else timedelta(seconds=lane.throttle_s)
-            for lane in states
-        ],
+        "failed": [last is not None for last in failed],
+        "errors": [last and str(last.outcome.error) for last in failed],
+        "codes": [last and last.outcome.status_code for last in failed],
+        "deliveries": [last and last.claim.delivery_id for last in failed],
+        "warned": [lane.warned for lane in states],
+        "throttled": [Change.THROTTLED in lane.changes for lane in states],
+        "close_s": [lane.close_s for lane in states],
         "statuses": [lane.status for lane in states],
-        "reasons": [
-            lane.reason or (THROTTLED if lane.throttle_s is not None else None) for lane in states
-        ],
+        "reasons": [lane.reason for lane in states],
     }
+
+
+def _last_failed(settlements: Sequence[Settlement]) -> Settlement | None:
+    return next((s for s in reversed(settlements) if not s.outcome.delivered), None)
+
+
+def _audit(connection: psycopg.Connection, tenant_id: UUID, endpoint_id: UUID, lane: Lane) -> None:
+    about = ids.encode(ids.ENDPOINT, endpoint_id)
+    for change in lane.changes:
+        detail = {"failures": str(lane.failures)}
+        if lane.reason is not None:
+            detail["reason"] = lane.reason
+        audit.record(connection, tenant_id, "engine", change, about, **detail)
 
 
 def show_closed(connection: psycopg.Connection) -> int:

@@ -16,6 +16,7 @@ from webhooks.attempt import ErrorClass, Outcome, Status
 from webhooks.db import INDEXES_ONLY, retry_tx, transaction
 from webhooks.deliveries.health import show_closed, write_lanes
 from webhooks.deliveries.record import Settlement, array, record, storable
+from webhooks.lanes import DEFAULT_RULES, Rules
 from webhooks.partitions import make_partitions
 from webhooks.workers import fence
 
@@ -71,7 +72,10 @@ class Change(NamedTuple):
 
 
 def settle(
-    connection: psycopg.Connection, worker_id: UUID, settlements: Sequence[Settlement]
+    connection: psycopg.Connection,
+    worker_id: UUID,
+    settlements: Sequence[Settlement],
+    rules: Rules = DEFAULT_RULES,
 ) -> set[UUID]:
     """Record a batch; answers the deliveries that were still this worker's.
 
@@ -82,10 +86,10 @@ def settle(
     """
     try:
         held, closed = with_partitions(
-            connection, lambda: _write(connection, worker_id, settlements)
+            connection, lambda: _write(connection, worker_id, settlements, rules)
         )
     except UNSTORABLE as error:
-        return _split(connection, worker_id, settlements, error)
+        return _split(connection, worker_id, settlements, rules, error)
     if closed:
         show_closed(connection)
     return held
@@ -104,18 +108,19 @@ def _split(
     connection: psycopg.Connection,
     worker_id: UUID,
     settlements: Sequence[Settlement],
+    rules: Rules,
     error: Exception,
 ) -> set[UUID]:
     if len(settlements) > 1:
         half = len(settlements) // 2
-        first = settle(connection, worker_id, settlements[:half])
-        return first | settle(connection, worker_id, settlements[half:])
+        first = settle(connection, worker_id, settlements[:half], rules)
+        return first | settle(connection, worker_id, settlements[half:], rules)
     (poison,) = settlements
     plain = _plain(poison.outcome, error)
     if plain == poison.outcome:
         return _bury(connection, worker_id, poison)
     log.error("delivery %s: its outcome cannot be stored: %s", poison.claim.delivery_id, error)
-    return settle(connection, worker_id, [replace(poison, outcome=plain)])
+    return settle(connection, worker_id, [replace(poison, outcome=plain)], rules)
 
 
 def _bury(connection: psycopg.Connection, worker_id: UUID, poison: Settlement) -> set[UUID]:
@@ -148,7 +153,10 @@ def _plain(outcome: Outcome, error: Exception) -> Outcome:
 
 
 def _write(
-    connection: psycopg.Connection, worker_id: UUID, settlements: Sequence[Settlement]
+    connection: psycopg.Connection,
+    worker_id: UUID,
+    settlements: Sequence[Settlement],
+    rules: Rules,
 ) -> tuple[set[UUID], bool]:
     with transaction(connection, *INDEXES_ONLY):
         if not fence(connection, worker_id):
@@ -160,7 +168,7 @@ def _write(
         for change in _changes(mine).items():
             _write_change(connection, *change)
         record(connection, worker_id, mine, database_now=now)
-        return held, write_lanes(connection, mine)
+        return held, write_lanes(connection, mine, rules)
 
 
 def _hold(

@@ -20,6 +20,7 @@ from webhooks.dispatcher.hands import Hands
 from webhooks.dispatcher.lease import Lease
 from webhooks.dispatcher.loop import Loop
 from webhooks.dispatcher.network import Network
+from webhooks.lanes import Rules
 from webhooks.partitions import make_partitions
 from webhooks.sending import Sender
 from webhooks.settings import Settings
@@ -38,6 +39,7 @@ PROMOTE_EVERY_S = 0.25
 RECLAIM_EVERY_S = 5.0
 PARTITIONS_EVERY_S = 3_600.0
 MOST_ORPHANS = 4
+MOST_BARREN = 20
 DRAIN_WAIT_S = 0.02
 LOOP_JOIN_S = 5.0
 TICK_LIMIT_S = 60.0
@@ -56,10 +58,12 @@ class Dispatcher:
     def __init__(self, settings: Settings, transport: Transport, sender: Sender) -> None:
         self._settings = settings
         self._policy = Policy.from_settings(settings)
+        self._rules = Rules.from_settings(settings)
         self._hands = Hands(min(settings.max_in_flight, transport.capacity))
         self._lease = Lease(self._hands.capacity, settings.lease_s)
         self._cursor = random_cursor()
         self._idle_s = IDLE_FIRST_S
+        self._barren = 0
         # So that the first round is a whole interval away, but partitions are made at once.
         self._reclaimed = time.monotonic()
         self._partitioned = float("-inf")
@@ -167,9 +171,14 @@ class Dispatcher:
         return self._claiming and self._hands.room > 0 and self._hands.unsettled < MOST_UNSETTLED
 
     def _pause(self, batch: deliveries.Batch) -> float:
+        self._barren = 0 if batch.claims or batch.idle else self._barren + 1
+        if 0 < self._barren < MOST_BARREN:
+            # These lanes are full or another worker's; the next ones may not be.
+            return 0.0
         if batch.idle and not batch.orphans:
             self._idle_s = min(self._idle_s * 1.5, IDLE_LONGEST_S)
-            return self._idle_s
+            return min(self._idle_s, max(batch.opens_in_s, CLAIM_EVERY_S))
+        self._barren = 0
         self._idle_s = IDLE_FIRST_S
         return CLAIM_EVERY_S
 
@@ -181,7 +190,7 @@ class Dispatcher:
             by_worker[claim.worker_id].append(self._settlement(claim, result))
         for worker_id, settlements in by_worker.items():
             with metrics.SETTLE_SECONDS.time():
-                held = deliveries.settle(connection, worker_id, settlements)
+                held = deliveries.settle(connection, worker_id, settlements, self._rules)
             self._settled(settlements, held)
         full = self._hands.unsettled >= SETTLE_ROWS
         return 0.0 if full else SETTLE_EVERY_S
