@@ -1,12 +1,17 @@
-"""What passes between the database side and the network side: frozen values."""
+"""What passes between the database side and the network side: frozen values.
+
+They are made by the thousand each second: a msgspec Struct costs a sixth of a frozen
+dataclass, and without cycles it need not be tracked by the garbage collector.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
 
 
 class Status(StrEnum):
@@ -46,8 +51,7 @@ class ErrorClass(StrEnum):
     INTERNAL = "internal"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True, gc=False):
     """An endpoint as it was when a worker claimed deliveries for it.
 
     ``secrets`` are ciphertexts as (row id, ciphertext), newest first; ``retry_policy``
@@ -62,8 +66,7 @@ class Target:
     retry_policy: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True, gc=False):
     """One delivery that this worker holds.
 
     ``worker_id`` and ``attempt`` (its number, from 1) are the fence; ``tries`` counts what was
@@ -86,8 +89,7 @@ class Claim:
     worker_id: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Timings:
+class Timings(Struct, frozen=True, gc=False):
     """Milliseconds from the start of the attempt to the end of each phase; None: not reached."""
 
     dns_ms: float | None = None
@@ -100,8 +102,7 @@ class Timings:
 Headers = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True, gc=False):
     """The verdict of one attempt. Delivered when ``error`` is None.
 
     ``started`` and ``finished`` are readings of time.monotonic(), in seconds;
@@ -116,7 +117,7 @@ class Outcome:
     finished: float = 0.0
     url: str = ""
     peer: str | None = None
-    timings: Timings = field(default_factory=Timings)
+    timings: Timings = Timings()
     request_headers: Headers = ()
     response_headers: Headers = ()
     body: bytes = b""

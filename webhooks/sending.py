@@ -160,10 +160,14 @@ def _header(headers: Headers, name: str) -> str | None:
 
 
 def _kept(headers: Headers) -> Headers:
-    return tuple(
-        (_clean(name, LONGEST_HEADER), _clean(value, max(0, LONGEST_HEADER - len(name))))
-        for name, value in headers[:MOST_HEADERS]
-    )
+    return tuple([_kept_one(name, value) for name, value in headers[:MOST_HEADERS]])
+
+
+def _kept_one(name: str, value: str) -> tuple[str, str]:
+    # Most headers are neither long nor odd.
+    if len(name) + len(value) <= LONGEST_HEADER and "\0" not in value and "\0" not in name:
+        return name, value
+    return _clean(name, LONGEST_HEADER), _clean(value, max(0, LONGEST_HEADER - len(name)))
 
 
 def _clean(text: str, longest: int) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from webhooks.attempt import Claim, Outcome
 from webhooks.dispatcher.hands import Hands

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import time
-from dataclasses import replace
 from importlib.metadata import version
 from ipaddress import ip_network
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 import standardwebhooks
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.rawserver import RawServer, replies, reply
 from webhooks.attempt import Claim, ErrorClass, Headers, Outcome, Target, Timings

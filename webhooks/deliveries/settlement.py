@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import psycopg
+from msgspec.structs import replace
 from psycopg import errors
 
 from webhooks.attempt import ErrorClass, Outcome, Status

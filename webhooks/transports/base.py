@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct
 
 from webhooks.attempt import ErrorClass, Headers, Timings
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True, gc=False):
     """One POST. ``key`` is the sender's own and comes back with the response.
 
     ``timeout_s`` bounds the whole attempt from ``start`` on, name look-up included;
@@ -24,8 +24,7 @@ class Request:
     timeout_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct, frozen=True, gc=False):
     """What came back. ``error`` is None when a final status line and its headers arrived.
 
     ``error`` is then decided by the status alone, elsewhere; trouble in the body is a
@@ -43,7 +42,7 @@ class Response:
     body: bytes = b""
     truncated: bool = False
     peer: str | None = None
-    timings: Timings = field(default_factory=Timings)
+    timings: Timings = Timings()
 
 
 class Transport(Protocol):

@@ -176,7 +176,7 @@ class CurlTransport:
     def _begin(
         self, request: Request, url: Url, addresses: tuple[str, ...], started: float, now: float
     ) -> None:
-        exchange = self._idle.pop() if self._idle else Exchange(self._allows, self._ca_file)
+        exchange = self._idle.pop() if self._idle else self._new_exchange()
         try:
             exchange.prepare(request, url, addresses, started, now)
             self._multi.add_handle(exchange.easy)
@@ -185,6 +185,9 @@ class CurlTransport:
             self._fail(request, started, ErrorClass.INTERNAL, f"it cannot be sent: {error}")
             return
         self._busy.add(exchange)
+
+    def _new_exchange(self) -> Exchange:
+        return Exchange(self._allows, self._sockets.opened, self._ca_file)
 
     def _finish(self, easy: Any, code: int, text: str, now: float) -> None:
         exchange: Exchange = easy.exchange

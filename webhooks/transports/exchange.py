@@ -51,15 +51,20 @@ class Exchange:
     """An easy handle with its options and callbacks, and what they saw of one response."""
 
     __slots__ = (
-        "_addresses", "_allows", "_begun", "_body", "_body_bytes", "_dialled", "_dns_s", "_ended",
-        "_fault", "_fresh", "_header_bytes", "_headers", "_interim", "_peer", "_posts", "_refused",
-        "_started", "_status", "_text", "_truncated", "easy", "request",
+        "_addresses", "_allows", "_begun", "_body", "_body_bytes", "_connect_ms", "_dialled",
+        "_dns_s", "_ended", "_fault", "_fresh", "_header_bytes", "_headers", "_interim", "_opened",
+        "_peer", "_posts", "_refused", "_started", "_status", "_text", "_truncated", "easy",
+        "request",
     )  # fmt: skip
 
-    def __init__(self, allows: Callable[[str], bool], ca_file: str) -> None:
+    def __init__(
+        self, allows: Callable[[str], bool], opened: Callable[[], None], ca_file: str
+    ) -> None:
         self._allows = allows
+        self._opened = opened
         self._text = ""
         self._addresses: tuple[str, ...] = ()
+        self._connect_ms = 0
         self._fresh = False
         self._peer: str | None = None
         self._headers: list[bytes] = []
@@ -84,7 +89,10 @@ class Exchange:
         easy = self.easy
         easy.setopt(pycurl.HTTPHEADER, to_lines(request.headers))
         easy.setopt(pycurl.POSTFIELDS, request.body)
-        easy.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(request.connect_timeout_s * 1000)))
+        connect_ms = max(1, int(request.connect_timeout_s * 1000))
+        if connect_ms != self._connect_ms:
+            easy.setopt(pycurl.CONNECTTIMEOUT_MS, connect_ms)
+            self._connect_ms = connect_ms
         if url.text != self._text or addresses != self._addresses:
             self._aim(url, addresses)
         self._start_clock(now)
@@ -186,6 +194,7 @@ class Exchange:
         if self._refused:
             return pycurl.SOCKET_BAD
         self._dialled = True
+        self._opened()
         try:
             return Lent(socket.socket(address.family, address.socktype, address.protocol))
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from webhooks.attempt import Headers
 
@@ -11,6 +12,8 @@ LINE = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?"
 LINES = re.compile(rf"(?:{LINE}\n)*")
 # libcurl's own: a bare name leaves it out. No asking for 100-continue either.
 LEFT_OUT = ["Accept:", "Expect:"]
+KEPT_LINES = 4_096
+LONG = 256
 
 
 def to_lines(headers: Headers) -> list[str]:
@@ -28,5 +31,14 @@ def to_lines(headers: Headers) -> list[str]:
 
 def from_lines(lines: list[bytes]) -> Headers:
     """Names and values, as ISO 8859-1 (RFC 9110 section 5.5), without the blanks around."""
-    pairs = (line.decode("iso-8859-1").partition(":") for line in lines)
-    return tuple((name, value.strip(" \t\r\n")) for name, _, value in pairs)
+    return tuple([_split_kept(line) if len(line) < LONG else _split(line) for line in lines])
+
+
+def _split(line: bytes) -> tuple[str, str]:
+    name, _, value = line.decode("iso-8859-1").partition(":")
+    return name, value.strip(" \t\r\n")
+
+
+# A receiver sends most of its lines again and again. Long ones, which a hostile one could
+# fill the memory with, are not kept.
+_split_kept = lru_cache(KEPT_LINES)(_split)

@@ -23,26 +23,36 @@ class Sockets:
 
     def __init__(self) -> None:
         self._poll: Any = select.epoll() if hasattr(select, "epoll") else _Poll()
-        self._watched: dict[int, int] = {}
+        self._wanted: set[int] = set()
+        # What the kernel has been told, and how many sockets had been opened by then.
+        self._registered: dict[int, tuple[int, int]] = {}
+        self._opened = 0
         self._woken, self._waker = socket.socketpair()
         self._woken.setblocking(False)
         self._waker.setblocking(False)
         self._poll.register(self._woken.fileno(), select.POLLIN)
 
+    def opened(self) -> None:
+        """A socket was opened: it may have the number of one that was closed meanwhile."""
+        self._opened += 1
+
     def watch(self, what: int, descriptor: int, _multi: Any, _data: Any) -> None:
         """libcurl's M_SOCKETFUNCTION: watch a socket for ``what``, or no longer.
 
-        A kept-alive one stays registered between two requests: half of the system calls.
-        Closed and opened anew meanwhile, the kernel has dropped it: then modify fails.
+        A kept-alive one stays registered between two requests: no system call at all for
+        the next one, unless its number may be another socket's by now. The kernel has
+        dropped a socket that was closed: then modify fails.
         """
         events = TO_POLL.get(what, IDLE)
-        before = self._watched.get(descriptor)
-        if before == events or (before is None and events == IDLE):
-            return
-        self._watched[descriptor] = events
         if events == IDLE:
+            self._wanted.discard(descriptor)
             return
-        if before is not None:
+        self._wanted.add(descriptor)
+        registered = self._registered.get(descriptor)
+        if registered == (events, self._opened):
+            return
+        self._registered[descriptor] = events, self._opened
+        if registered is not None:
             with contextlib.suppress(FileNotFoundError):
                 self._poll.modify(descriptor, events)
                 return
@@ -53,7 +63,7 @@ class Sockets:
         woken = False
         ready = []
         for descriptor, events in self._poll.poll(timeout_s, MOST_EVENTS):
-            if self._watched.get(descriptor, IDLE) != IDLE:
+            if descriptor in self._wanted:
                 ready.append((descriptor, _to_curl(events)))
             elif descriptor == self._woken.fileno():
                 woken = True
@@ -80,7 +90,7 @@ class Sockets:
 
     def _forget(self, descriptor: int) -> None:
         """An idle connection was closed by its peer; libcurl will see when it looks at it."""
-        self._watched.pop(descriptor, None)
+        self._registered.pop(descriptor, None)
         with contextlib.suppress(OSError):
             self._poll.unregister(descriptor)
 
