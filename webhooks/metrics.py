@@ -23,6 +23,7 @@ FENCED = Counter("webhooks_fenced_total", "Outcomes dropped because the lease wa
 LEASES_LOST = Counter("webhooks_leases_lost_total", "Times a worker had to register anew")
 RECLAIMED = Counter("webhooks_reclaimed_total", "Deliveries taken back from dead workers")
 PROMOTED = Counter("webhooks_promoted_total", "Retries that fell due")
+EXPANDED = Counter("webhooks_expanded_total", "Deliveries made from large fan-outs")
 ERRORS = Counter("webhooks_loop_errors_total", "Errors a worker's loop survived", ["loop"])
 ATTEMPT_SECONDS = Histogram("webhooks_attempt_seconds", "Duration of attempts", buckets=SECONDS)
 CLAIM_SECONDS = Histogram("webhooks_claim_seconds", "Duration of claims", buckets=SECONDS)

@@ -197,7 +197,7 @@ def test_an_odd_retry_policy_stops_nobody(
 def test_a_payload_too_large_for_one_claim_waits_for_the_next(
     connection: psycopg.Connection, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A claim is bounded in bytes: what is over goes back, uncharged, and arrives later."""
+    """A claim is bounded in bytes: what is over goes back as it was, and arrives later."""
     monkeypatch.setattr("webhooks.deliveries.claims.MOST_BYTES", 250_000)
     with Recorder() as receiver:
         add_secret(connection, make_endpoint(connection, url=receiver.url))
@@ -208,4 +208,4 @@ def test_a_payload_too_large_for_one_claim_waits_for_the_next(
         eventually(lambda: statuses(connection) == {"delivered": 9})
 
     assert one(connection, "SELECT max(tries) FROM webhooks.deliveries") == 1
-    assert one(connection, "SELECT max(attempts) FROM webhooks.deliveries") > 1
+    assert one(connection, "SELECT max(attempts) FROM webhooks.deliveries") == 1

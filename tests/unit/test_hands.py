@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from uuid import UUID
 
+import pytest
 from msgspec.structs import replace
 
 from webhooks.attempt import Claim, Outcome
@@ -102,3 +104,94 @@ def test_closed_hands_take_nothing() -> None:
 
     assert hands.take(ME) is None
     assert hands.held == 0
+
+
+def of(endpoint: int, numbers: range) -> list[Claim]:
+    """Claims of one endpoint."""
+    return [replace(claim(n), endpoint_id=UUID(int=endpoint)) for n in numbers]
+
+
+def test_one_endpoint_may_hold_half_of_the_room_that_is_left() -> None:
+    """A third of everything when it is alone, and at least one whoever holds none."""
+    hands = Hands(900)
+    assert hands.shares()(UUID(int=1), 1) == 300
+
+    hands.put(of(1, range(300)))
+
+    assert hands.shares()(UUID(int=1), 1) == 0
+    assert hands.shares()(UUID(int=2), 1) == 200
+    hands.put(of(2, range(300, 899)))
+    assert hands.shares()(UUID(int=3), 50) == 1
+
+
+def test_a_hundred_endpoints_that_hang_leave_room_for_others() -> None:
+    """However often they ask for more, a tenth of the room stays."""
+    hands, numbers = Hands(1000), itertools.count()
+    for _ in range(20):
+        share = hands.shares()
+        for endpoint in range(1, 101):
+            first = next(numbers) * 1000
+            hands.put(of(endpoint, range(first, first + share(UUID(int=endpoint), 100))))
+
+    assert hands.room >= 90
+    assert hands.shares()(UUID(int=200), 10) == hands.room // 12
+
+
+def test_slow_endpoints_together_get_half_at_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who kept an answer waiting gets nothing more while the slow hold half; others do."""
+    clock = [100.0]
+    monkeypatch.setattr("webhooks.dispatcher.hands.time.monotonic", lambda: clock[0])
+    hands = Hands(100)
+    hands.put(of(1, range(30)))
+    hands.put(of(2, range(100, 125)))
+    share = hands.shares()
+    assert (share(UUID(int=1), 1), share(UUID(int=3), 1)) == (0, 15)
+
+    clock[0] += 3
+    share = hands.shares()
+    assert (share(UUID(int=1), 1), share(UUID(int=2), 1), share(UUID(int=3), 1)) == (0, 0, 15)
+
+
+def test_slowness_is_remembered_until_a_quick_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five that were slow get no more once they hold half; a quick answer clears a name."""
+    clock = [100.0]
+    monkeypatch.setattr("webhooks.dispatcher.hands.time.monotonic", lambda: clock[0])
+    hands = Hands(20)
+    five = [UUID(int=n) for n in range(1, 6)]
+
+    def answer(endpoint: int, seconds: float) -> None:
+        (taken,) = of(endpoint, range(999, 1000))
+        hands.put([taken])
+        clock[0] += seconds
+        hands.take(ME)
+        hands.finish(taken.delivery_id, DONE)
+        hands.settled(taken, recorded=True)
+
+    for endpoint in range(1, 6):
+        answer(endpoint, 3)
+    for endpoint in range(1, 6):
+        hands.put(of(endpoint, range(endpoint * 10, endpoint * 10 + 2)))
+    share = hands.shares()
+    assert [share(endpoint, 1) for endpoint in five] == [0] * 5
+    assert share(UUID(int=6), 1) == 3
+
+    answer(1, 0.5)
+    assert [hands.shares()(endpoint, 1) for endpoint in five] == [2] * 5
+
+
+def test_slowness_is_forgotten_after_five_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An endpoint that nothing was sent to for so long starts anew."""
+    clock = [100.0]
+    monkeypatch.setattr("webhooks.dispatcher.hands.time.monotonic", lambda: clock[0])
+    hands = Hands(2)
+    (taken,) = of(1, range(1))
+    hands.put([taken])
+    clock[0] += 3
+    hands.take(ME)
+    hands.finish(taken.delivery_id, DONE)
+    hands.settled(taken, recorded=True)
+    assert UUID(int=1) in hands._slow_ones()
+
+    clock[0] += 301
+
+    assert UUID(int=1) not in hands._slow_ones()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -77,9 +77,9 @@ WHERE l.shard = u.shard AND l.endpoint_id = u.endpoint_id
 """
 
 # Told by worker_id, not by status, so that the ids are looked up (see HOLD in settlement.py).
-GIVE_BACK = """
+RETURN = """
 UPDATE webhooks.deliveries_queue q
-SET status = 'pending', worker_id = NULL
+SET status = 'pending', worker_id = NULL, {number}
 FROM (
     SELECT d.ctid AS row FROM webhooks.deliveries_queue d
     JOIN unnest(%(ids)s::uuid[], %(attempts)s::int[]) AS mine (id, attempt) USING (id)
@@ -88,19 +88,27 @@ FROM (
 WHERE q.ctid = held.row
 """
 
+# The number was used, and may have been seen: that is kept.
+GIVE_BACK = RETURN.format(number="given_back = array_append(q.given_back, q.attempts)")
+
+# Within the claim's own transaction nobody has seen the number: it is free again.
+UNDO = RETURN.format(number="attempts = q.attempts - 1")
+
 # Cheap: the payload is stored uncompressed, apart from its row.
 SIZES = "SELECT id, octet_length(payload) FROM webhooks.events WHERE id = ANY (%s::uuid[])"
 
 PAYLOADS = "SELECT id, payload FROM webhooks.events WHERE id = ANY (%s::uuid[])"
 
 TARGETS = """
-SELECT e.id, e.tenant_id, e.url, e.timeout_s, coalesce(e.retry_policy, t.retry_policy),
-       ARRAY(SELECT s.id FROM webhooks.signing_secrets s
-             WHERE s.endpoint_id = e.id AND s.valid_until > now() ORDER BY s.id DESC),
-       ARRAY(SELECT s.ciphertext FROM webhooks.signing_secrets s
-             WHERE s.endpoint_id = e.id AND s.valid_until > now() ORDER BY s.id DESC)
+SELECT e.id, e.tenant_id, e.url, e.timeout_s, coalesce(e.retry_policy, t.retry_policy)
 FROM webhooks.endpoints e JOIN webhooks.tenants t ON t.id = e.tenant_id
 WHERE e.id = ANY (%s::uuid[]) AND e.deleted_at IS NULL
+"""
+
+# Not ordered here: with sorting switched off the planner would walk the primary key for it.
+SECRETS = """
+SELECT endpoint_id, id, ciphertext FROM webhooks.signing_secrets
+WHERE endpoint_id = ANY (%s::uuid[]) AND valid_until > now()
 """
 
 
@@ -124,23 +132,32 @@ class Batch:
     orphans: tuple[Lane, ...]
 
 
-def claim(connection: psycopg.Connection, worker_id: UUID, cursor: Cursor, room: int) -> Batch:
+def claim(
+    connection: psycopg.Connection,
+    worker_id: UUID,
+    cursor: Cursor,
+    room: int,
+    share: Callable[[UUID, int], int] = lambda endpoint_id, askers: MOST_ROWS,
+) -> Batch:
     """Take at most ``room`` pending deliveries, round robin over lanes after ``cursor``.
 
-    Raises Fenced when the worker has lost its row. An empty queue costs one read and
-    no write.
+    ``share`` answers how many more of an endpoint's deliveries this worker may take in hand
+    when so many endpoints ask at once. Raises Fenced when the worker has lost its row. An
+    empty queue costs one read and no write.
     """
     room = min(room, MOST_ROWS)
     scan = retry_tx(lambda: scan_lanes(connection, cursor, min(room, MOST_LANES)))
+    askers = len(scan.lanes)
+    lanes = {lane: most for lane in scan.lanes if (most := share(lane[1], askers)) > 0}
     claims: tuple[Claim, ...] = ()
-    if scan.lanes:
-        claims = retry_tx(lambda: _take(connection, worker_id, scan.lanes, room))
+    if lanes:
+        claims = retry_tx(lambda: _take(connection, worker_id, lanes, room))
     idle = scan.ended and not scan.lanes
     return Batch(claims, scan.following, idle, scan.opens_in_s, scan.orphans)
 
 
 def _take(
-    connection: psycopg.Connection, worker_id: UUID, lanes: Sequence[Lane], room: int
+    connection: psycopg.Connection, worker_id: UUID, lanes: Mapping[Lane, int], room: int
 ) -> tuple[Claim, ...]:
     with transaction(connection, *SETTINGS):
         if not fence(connection, worker_id):
@@ -148,19 +165,24 @@ def _take(
         locked = connection.execute(LOCK, _columns(lanes)).fetchall()
         if not locked:
             return ()
-        rows = _pick(connection, worker_id, locked, max(1, room // len(lanes)))
+        per_lane = max(1, room // len(lanes))
+        mosts = {lane: min(per_lane, most) for lane, most in lanes.items()}
+        rows = _pick(connection, worker_id, locked, mosts)
         return _claims(connection, worker_id, _affordable(connection, worker_id, rows))
 
 
 def _pick(
-    connection: psycopg.Connection, worker_id: UUID, locked: Sequence[Any], per_lane: int
+    connection: psycopg.Connection,
+    worker_id: UUID,
+    locked: Sequence[Any],
+    mosts: Mapping[Lane, int],
 ) -> Sequence[Any]:
-    """Rows of the locked lanes, at most ``per_lane`` of each and what its rate allows."""
+    """Rows of the locked lanes, at most ``mosts`` of each and what its rate allows."""
     pick = {
         "shards": array(row[0] for row in locked),
         "endpoints": array(row[1] for row in locked),
         "caps": array(row[2] for row in locked),
-        "mosts": array(per_lane if row[3] is None else min(per_lane, row[3]) for row in locked),
+        "mosts": array(min(mosts[row[:2]], row[3] or MOST_ROWS) for row in locked),
         "worker": worker_id,
     }
     rows = connection.execute(PICK, pick, binary=True).fetchall()
@@ -191,7 +213,7 @@ def _affordable(
         "ids": array(row[0] for row in rows[count:]),
         "attempts": array(row[6] for row in rows[count:]),
     }
-    connection.execute(GIVE_BACK, surplus)
+    connection.execute(UNDO, surplus)
     return rows[:count]
 
 
@@ -211,7 +233,7 @@ def _claims(
     payloads: dict[UUID, bytes] = {
         row[0]: row[1] for row in connection.execute(PAYLOADS, [events], binary=True)
     }
-    targets = {row[0]: _target(row) for row in connection.execute(TARGETS, [endpoints])}
+    targets = _targets(connection, endpoints)
     return tuple(
         Claim(
             delivery_id, shard, tenant_id, event_id, endpoint_id, event_type, attempt, tries,
@@ -224,7 +246,17 @@ def _claims(
     )  # fmt: skip
 
 
-def _target(row: Any) -> Target:
-    endpoint_id, tenant_id, url, timeout_s, policy, ids, ciphertexts = row
-    secrets = tuple(zip(ids, ciphertexts, strict=True))
-    return Target(endpoint_id, tenant_id, url, timeout_s, secrets, policy)
+def _targets(connection: psycopg.Connection, endpoints: str) -> dict[UUID, Target]:
+    """The endpoints of these ids that exist; ``endpoints`` is an array literal."""
+    secrets: dict[UUID, list[tuple[UUID, str]]] = defaultdict(list)
+    for endpoint_id, row_id, ciphertext in connection.execute(SECRETS, [endpoints], binary=True):
+        secrets[endpoint_id].append((row_id, ciphertext))
+    return {
+        endpoint_id: Target(
+            endpoint_id, tenant_id, url, timeout_s,
+            # Ids are in the order of time: the newest first.
+            tuple(sorted(secrets[endpoint_id], reverse=True)), policy,
+        )
+        for endpoint_id, tenant_id, url, timeout_s, policy
+        in connection.execute(TARGETS, [endpoints])
+    }  # fmt: skip

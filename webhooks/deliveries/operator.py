@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
 
 from webhooks import ids
-from webhooks.attempt import Status
-from webhooks.db import transaction
+from webhooks.attempt import LIVE, Status
+from webhooks.db import EVER_SINCE, transaction
 from webhooks.deliveries import audit
 from webhooks.deliveries.settlement import with_partitions
 
@@ -18,6 +19,9 @@ T = TypeVar("T")
 
 CHUNK = 500
 ENDPOINT_DELETED = "endpoint deleted"
+# Live, and bulk replay: the values of the column priority.
+PRIORITIES = (0, 1)
+NO_ID = UUID(int=0)
 
 # From the id's own day on: the queue is looked into as well, later days alone remain.
 FIND = """
@@ -47,6 +51,29 @@ SET status = 'cancelled', finished_at = now(), due_at = NULL, reason = %(reason)
 WHERE finished_at = 'infinity' AND id = ANY (%(ids)s) AND worker_id IS NULL
 """
 
+# An endpoint's waiting deliveries below an id, which tells when they were made. Each look
+# goes on after the one before, so that what is cancelled already is not read again; newer
+# pending ones are never read.
+PENDING_BELOW = """
+SELECT id FROM webhooks.deliveries_queue
+WHERE shard = %(shard)s AND endpoint_id = %(endpoint)s AND priority = %(priority)s
+  AND status = 'pending' AND id > %(after)s AND id < %(below)s
+ORDER BY id LIMIT %(rows)s
+"""
+SCHEDULED_AFTER = """
+SELECT id, due_at FROM webhooks.deliveries_queue
+WHERE endpoint_id = %(endpoint)s AND status = 'scheduled'
+  AND due_at >= %(due_at)s AND (due_at, id) > (%(due_at)s, %(after)s)
+ORDER BY due_at, id LIMIT %(rows)s
+"""
+
+BOUNDS = """
+SELECT webhooks.shard_of(tenant_id),
+       CASE WHEN %(before)s::timestamptz IS NULL THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+            ELSE webhooks.uuid7_floor(greatest(%(before)s, 'epoch')) END
+FROM webhooks.endpoints WHERE id = %(endpoint)s
+"""
+
 # Skipping what is locked: another worker is cancelling that.
 OF_ENDPOINT = """
 SELECT id FROM webhooks.deliveries_queue
@@ -54,8 +81,6 @@ WHERE endpoint_id = %(endpoint)s AND shard = %(shard)s AND status = 'pending'
    OR endpoint_id = %(endpoint)s AND status = 'scheduled'
 LIMIT %(rows)s FOR UPDATE SKIP LOCKED
 """
-
-SHARD = "SELECT webhooks.shard_of(tenant_id) FROM webhooks.endpoints WHERE id = %s"
 
 
 class Missing(LookupError):
@@ -68,22 +93,20 @@ class Refused(RuntimeError):
 
 def replay(
     connection: psycopg.Connection, delivery_id: UUID, tenant_id: UUID | None, *, actor: str
-) -> None:
+) -> bool:
     """Send a finished delivery again: same event, same message id, all tries anew.
 
-    ``tenant_id`` None: any tenant. A paused endpoint holds it. Raises Missing, or Refused
-    while it is live, when the endpoint is disabled or deleted, or the payload is gone.
+    ``tenant_id`` None: any tenant. Answers whether it is held, as its endpoint is paused.
+    Raises Missing, or Refused while it is live, when the endpoint is disabled or deleted,
+    or the payload is gone.
     """
 
-    def work() -> None:
+    def work() -> bool:
         found = _find(connection, delivery_id, tenant_id)
         status, finished_at, tenant, event_id, endpoint_status, reason, deleted = found
-        if Status(status) in (Status.PENDING, Status.IN_FLIGHT, Status.SCHEDULED):
+        if Status(status) in LIVE:
             raise Refused(f"it has not finished: it is {status}")
-        if endpoint_status is None or deleted:
-            raise Refused("its endpoint was deleted")
-        if endpoint_status == "disabled":
-            raise Refused(f"its endpoint is disabled ({reason}); enable it first")
+        _check_endpoint(endpoint_status, reason, deleted)
         if connection.execute(
             "SELECT 1 FROM webhooks.events WHERE id = %s", [event_id]
         ).fetchone() is None:  # fmt: skip
@@ -92,22 +115,31 @@ def replay(
         if connection.execute(REPLAY, values).rowcount == 0:
             raise Refused("somebody else changed it at the same moment; look again")
         _audit(connection, tenant, actor, "delivery.replayed", delivery_id)
+        return bool(endpoint_status == "paused")
 
-    _in_transaction(connection, work)
+    return _in_transaction(connection, work)
 
 
 def retry_now(
     connection: psycopg.Connection, delivery_id: UUID, tenant_id: UUID | None, *, actor: str
-) -> None:
-    """Make a scheduled retry pending at once. Raises Missing, or Refused in another state."""
+) -> bool:
+    """Make a scheduled retry pending at once; answers whether it is held, as its endpoint
+    is paused.
 
-    def work() -> None:
-        status, _, tenant, *_ = _find(connection, delivery_id, tenant_id)
+    Raises Missing, or Refused in another state, or when the endpoint is disabled or deleted.
+    """
+
+    def work() -> bool:
+        found = _find(connection, delivery_id, tenant_id)
+        status, _, tenant, _, endpoint_status, reason, deleted = found
+        if Status(status) is Status.SCHEDULED:
+            _check_endpoint(endpoint_status, reason, deleted)
         if connection.execute(RETRY_NOW, {"id": delivery_id}).rowcount == 0:
             raise Refused(f"it is {status}; only a scheduled delivery can be retried now")
         _audit(connection, tenant, actor, "delivery.retried", delivery_id)
+        return bool(endpoint_status == "paused")
 
-    _in_transaction(connection, work)
+    return _in_transaction(connection, work)
 
 
 def cancel(
@@ -129,19 +161,28 @@ def cancel(
     _in_transaction(connection, work)
 
 
-def cancel_endpoint(connection: psycopg.Connection, endpoint_id: UUID, reason: str) -> int:
-    """Cancel every waiting delivery of an endpoint, in chunks; answers how many.
+def cancel_endpoint(
+    connection: psycopg.Connection,
+    endpoint_id: UUID,
+    reason: str,
+    before: datetime | None = None,
+) -> int:
+    """Cancel an endpoint's waiting deliveries, in chunks; answers how many.
 
-    Its lane must be closed before, so that nothing new is claimed meanwhile.
+    ``before``: only those made before that time. Its lane must be closed before, so that
+    nothing new is claimed meanwhile.
     """
+    values: dict[str, Any] = {"endpoint": endpoint_id, "before": before, "rows": CHUNK}
     with transaction(connection):
-        row = connection.execute(SHARD, [endpoint_id]).fetchone()
-    total = 0
-    while row is not None:
-        cancelled = _cancel_chunk(connection, row[0], endpoint_id, reason)
-        if cancelled == 0:
-            break
-        total += cancelled
+        row = connection.execute(BOUNDS, values).fetchone()
+    if row is None:
+        return 0
+    values |= {"shard": row[0], "below": row[1]}
+    # Scheduled ones first: what falls due meanwhile is then found among the pending.
+    total = _cancel_along(connection, SCHEDULED_AFTER, values, reason)
+    for priority in PRIORITIES:
+        values["priority"] = priority
+        total += _cancel_along(connection, PENDING_BELOW, values, reason)
     return total
 
 
@@ -156,6 +197,26 @@ def cancel_orphans(connection: psycopg.Connection, lanes: Iterable[tuple[int, UU
     )
 
 
+def _cancel_along(
+    connection: psycopg.Connection, statement: str, values: dict[str, Any], reason: str
+) -> int:
+    """Cancel what a statement finds below the bound, look by look."""
+    place: dict[str, Any] = {"after": NO_ID, "due_at": EVER_SINCE}
+
+    def work() -> tuple[Sequence[Any], int]:
+        rows = connection.execute(statement, values | place).fetchall()
+        chunk = sorted(row[0] for row in rows if row[0] < values["below"])
+        return rows, _cancel(connection, chunk, reason)
+
+    total = 0
+    while True:
+        rows, cancelled = _in_transaction(connection, work)
+        total += cancelled
+        if len(rows) < CHUNK:
+            return total
+        place = {"after": rows[-1][0], "due_at": rows[-1][-1]}
+
+
 def _cancel_chunk(
     connection: psycopg.Connection, shard: int, endpoint_id: UUID, reason: str
 ) -> int:
@@ -163,10 +224,22 @@ def _cancel_chunk(
 
     def work() -> int:
         rows = connection.execute(OF_ENDPOINT, values).fetchall()
-        chunk = {"ids": sorted(row[0] for row in rows), "reason": reason}
-        return connection.execute(CANCEL, chunk).rowcount if rows else 0
+        return _cancel(connection, sorted(row[0] for row in rows), reason)
 
     return _in_transaction(connection, work)
+
+
+def _cancel(connection: psycopg.Connection, delivery_ids: list[UUID], reason: str) -> int:
+    values = {"ids": delivery_ids, "reason": reason}
+    return connection.execute(CANCEL, values).rowcount if delivery_ids else 0
+
+
+def _check_endpoint(status: str | None, reason: str | None, deleted: bool) -> None:
+    """Refused where what is sent again could not arrive."""
+    if status is None or deleted:
+        raise Refused("its endpoint was deleted")
+    if status == "disabled":
+        raise Refused(f"its endpoint is disabled ({reason}); enable it first")
 
 
 def _find(connection: psycopg.Connection, delivery_id: UUID, tenant_id: UUID | None) -> Any:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import psycopg
 
-from webhooks import backoff, deliveries, metrics
+from webhooks import backoff, deliveries, fanouts, metrics
 from webhooks.attempt import Claim, Outcome
 from webhooks.backoff import Policy
 from webhooks.db import connect
@@ -154,7 +154,9 @@ class Dispatcher:
             return CLAIM_EVERY_S
         try:
             with metrics.CLAIM_SECONDS.time():
-                batch = deliveries.claim(connection, worker_id, self._cursor, self._hands.room)
+                batch = deliveries.claim(
+                    connection, worker_id, self._cursor, self._hands.room, self._hands.shares()
+                )
         except deliveries.Fenced:
             self._fenced()
             return CLAIM_EVERY_S
@@ -239,7 +241,16 @@ class Dispatcher:
         if time.monotonic() - self._partitioned >= PARTITIONS_EVERY_S:
             make_partitions(connection)
             self._partitioned = time.monotonic()
-        return PROMOTE_EVERY_S
+        return self._expand(connection)
+
+    def _expand(self, connection: psycopg.Connection) -> float:
+        """One chunk of one large fan-out a round; the next round at once while there is more."""
+        expanded = fanouts.expand(connection)
+        if not expanded:
+            return PROMOTE_EVERY_S
+        metrics.EXPANDED.inc(expanded)
+        self._claimer.wake()
+        return 0.0
 
     def _give_back_strays(self, connection: psycopg.Connection) -> None:
         """Return rows that two rounds running were this worker's and not in its hands.

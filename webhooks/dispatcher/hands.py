@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Collection, Iterable
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Set
 from itertools import islice
 from uuid import UUID
 
 from webhooks.attempt import Claim, Outcome
+
+# A receiver that answers within this time leaves room for others soon enough.
+SLOW_S = 2.0
+SLOW_KEPT_S = 300.0
 
 
 class Hands:
@@ -25,6 +30,9 @@ class Hands:
         self._lock = threading.Lock()
         self._open = True
         self._held: dict[UUID, Claim] = {}
+        self._since: dict[UUID, float] = {}
+        self._by_endpoint: Counter[UUID] = Counter()
+        self._slow: OrderedDict[UUID, float] = OrderedDict()
         self._waiting: deque[Claim] = deque()
         self._outcomes: dict[UUID, Outcome] = {}
 
@@ -48,12 +56,44 @@ class Hands:
         with self._lock:
             return list(self._held)
 
+    def shares(self) -> Callable[[UUID, int], int]:
+        """How many more of an endpoint may be taken in hand, when so many ask at once.
+
+        An endpoint may hold half as much as there is room left afterwards, so that a hundred
+        that hang leave some; and all that are known to be slow together half of everything.
+        """
+        slow, room = self._slow_ones(), self.room
+        full = sum(self._by_endpoint[endpoint] for endpoint in slow) >= max(1, self.capacity // 2)
+
+        def share(endpoint_id: UUID, askers: int) -> int:
+            if full and endpoint_id in slow:
+                return 0
+            held = self._by_endpoint[endpoint_id]
+            return max((room - 2 * held) // (askers + 2), 0 if held else 1)
+
+        return share
+
+    def _slow_ones(self) -> Set[UUID]:
+        """Endpoints whose last answer took SLOW_S, or that keep one waiting for as long now."""
+        now = time.monotonic()
+        with self._lock:
+            while self._slow and next(iter(self._slow.values())) < now - SLOW_KEPT_S:
+                self._slow.popitem(last=False)
+            slow = set(self._slow)
+            if len(self._held) > self.capacity // 2:
+                since = self._since.items()
+                slow.update(self._held[d].endpoint_id for d, at in since if now - at >= SLOW_S)
+        return slow
+
     def put(self, claims: Iterable[Claim]) -> None:
         """Take claims in hand; what is being sent already is only renamed."""
+        now = time.monotonic()
         with self._lock:
             for claim in claims if self._open else ():
                 if claim.delivery_id not in self._held:
                     self._waiting.append(claim)
+                    self._since[claim.delivery_id] = now
+                    self._by_endpoint[claim.endpoint_id] += 1
                 self._held[claim.delivery_id] = claim
 
     def take(self, worker_id: UUID) -> Claim | None:
@@ -63,7 +103,7 @@ class Hands:
                 claim = self._waiting.popleft()
                 if claim.worker_id == worker_id:
                     return claim
-                self._held.pop(claim.delivery_id, None)
+                self._forget(claim.delivery_id)
         return None
 
     def finish(self, delivery_id: UUID, outcome: Outcome) -> None:
@@ -87,7 +127,8 @@ class Hands:
         with self._lock:
             newest = self._held.get(claim.delivery_id)
             if newest is claim:
-                del self._held[claim.delivery_id], self._outcomes[claim.delivery_id]
+                self._forget(claim.delivery_id)
+                del self._outcomes[claim.delivery_id]
             elif newest is not None and recorded:
                 del self._outcomes[claim.delivery_id]
                 self._waiting.append(newest)
@@ -96,10 +137,24 @@ class Hands:
         """Forget the claims whose sending has not begun."""
         with self._lock:
             while self._waiting:
-                self._held.pop(self._waiting.popleft().delivery_id, None)
+                self._forget(self._waiting.popleft().delivery_id)
 
     def close(self) -> None:
         """Drop what waits, and take nothing more in hand."""
         with self._lock:
             self._open = False
         self.drop_waiting()
+
+    def _forget(self, delivery_id: UUID) -> None:
+        claim = self._held.pop(delivery_id, None)
+        if claim is None:
+            return
+        endpoint_id, now = claim.endpoint_id, time.monotonic()
+        self._by_endpoint[endpoint_id] -= 1
+        if not self._by_endpoint[endpoint_id]:
+            del self._by_endpoint[endpoint_id]
+        if now - self._since.pop(delivery_id) >= SLOW_S:
+            self._slow[endpoint_id] = now
+            self._slow.move_to_end(endpoint_id)
+        elif self._slow:
+            self._slow.pop(endpoint_id, None)

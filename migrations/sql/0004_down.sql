@@ -1,0 +1,1 @@
+ALTER TABLE webhooks.deliveries DROP given_back;

@@ -1,0 +1,30 @@
+"""Large fan-outs expanded by the workers; an emit that costs less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+SQL = Path(__file__).parent.parent / "sql"
+
+
+def upgrade() -> None:
+    """Make the table of open fan-outs anew (it was never used) and replace the functions."""
+    _run("0003_fanout.sql")
+
+
+def downgrade() -> None:
+    """Expand what is open, and go back to an emit that expands everything itself."""
+    _run("0003_down.sql")
+
+
+def _run(name: str) -> None:
+    op.get_bind().connection.driver_connection.execute(
+        (SQL / name).read_text(encoding="utf-8"), prepare=False
+    )
