@@ -76,12 +76,12 @@ class Resolver:
             self._start_thread()
         self._names.put(host)
 
-    def resolve(self, host: str) -> tuple[str, ...]:
-        """Allowed addresses of ``host``, waiting at most 3 s.
+    def resolve(self, host: str, patience_s: float = DEADLINE_S) -> tuple[str, ...]:
+        """Allowed addresses of ``host``, waiting at most ``patience_s``.
 
         UrlError if any answer is not allowed, DnsError if there is none.
         """
-        answer = self.known(host) or self._wait_for(host)
+        answer = self.known(host) or self._wait_for(host, patience_s)
         if answer.error is not None:
             raise answer.error
         return answer.addresses
@@ -91,13 +91,13 @@ class Resolver:
         for _ in range(self._threads):
             self._names.put(None)
 
-    def _wait_for(self, host: str) -> Answer:
+    def _wait_for(self, host: str, patience_s: float) -> Answer:
         box: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self.ask(host, lambda _host, answer: box.put(answer))
         try:
-            return box.get(timeout=DEADLINE_S)
+            return box.get(timeout=patience_s)
         except queue.Empty:
-            return Answer((), timed_out(DEADLINE_S), time.monotonic())
+            return Answer((), timed_out(patience_s), time.monotonic())
 
     def _start_thread(self) -> None:
         if self._threads < THREADS:

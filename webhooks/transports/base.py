@@ -8,6 +8,13 @@ from msgspec import Struct
 
 from webhooks.attempt import ErrorClass, Headers, Timings
 
+MOST_BODY_BYTES = 65_536
+ONLY_THE_FIRST = "only the first 64 kB of the response body were read"
+# Idle connections close after a minute and none gets older than five, so that a
+# receiver who moves to other addresses is followed.
+IDLE_CONNECTION_S = 60
+OLDEST_CONNECTION_S = 300
+
 
 class Request(Struct, frozen=True, gc=False):
     """One POST. ``key`` is the sender's own and comes back with the response.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -11,22 +10,19 @@ import pycurl
 
 from webhooks.addresses import NOT_ALLOWED, Url
 from webhooks.attempt import ErrorClass, Timings
-from webhooks.transports.base import Request, Response
-from webhooks.transports.headers import from_lines, to_lines
+from webhooks.transports.base import (
+    IDLE_CONNECTION_S,
+    MOST_BODY_BYTES,
+    OLDEST_CONNECTION_S,
+    ONLY_THE_FIRST,
+    Request,
+    Response,
+)
+from webhooks.transports.head import CLOSED_BEFORE, CLOSED_INSIDE, REFUSED, Head
+from webhooks.transports.headers import to_lines
 from webhooks.transports.sockets import Lent
 
-MOST_BODY_BYTES = 65_536
-MOST_HEADER_BYTES = 65_536
-MOST_HEADERS = 100
-MOST_INTERIM = 5
-# Idle connections close after a minute and none gets older than five, so that a
-# receiver who moves to other addresses is followed.
-IDLE_CONNECTION_S = 60
-OLDEST_CONNECTION_S = 300
-
-REFUSE = 0  # what a callback returns to end the transfer: fewer bytes than it was given
 PROCEED, ABORT = 0, 1  # CURL_PREREQFUNC_OK and CURL_PREREQFUNC_ABORT
-STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?\r?\n")
 
 ERRORS = {
     pycurl.E_URL_MALFORMAT: ErrorClass.INVALID_URL,
@@ -52,9 +48,8 @@ class Exchange:
 
     __slots__ = (
         "_addresses", "_allows", "_begun", "_body", "_body_bytes", "_connect_ms", "_dialled",
-        "_dns_s", "_ended", "_fault", "_fresh", "_header_bytes", "_headers", "_interim", "_opened",
-        "_peer", "_posts", "_refused", "_started", "_status", "_text", "_truncated", "easy",
-        "request",
+        "_dns_s", "_fresh", "_head", "_no_socket", "_opened", "_peer", "_posts", "_refused",
+        "_started", "_text", "_truncated", "easy", "request",
     )  # fmt: skip
 
     def __init__(
@@ -67,7 +62,8 @@ class Exchange:
         self._connect_ms = 0
         self._fresh = False
         self._peer: str | None = None
-        self._headers: list[bytes] = []
+        self._head = Head()
+        self._no_socket = ""
         self._body: list[bytes] = []
         self.easy = pycurl.Curl()
         self.easy.exchange = self
@@ -124,8 +120,8 @@ class Exchange:
             detail=detail,
             started=self._started,
             finished=now,
-            status_code=self._status or None,
-            headers=from_lines(self._headers[1:]) if self._ended else (),
+            status_code=self._head.status or None,
+            headers=self._head.headers,
             body=b"".join(self._body)[:MOST_BODY_BYTES],
             truncated=self._truncated,
             peer=self._peer,
@@ -138,7 +134,8 @@ class Exchange:
             self._fresh = False
             self.easy.setopt(pycurl.FRESH_CONNECT, 0)
         del self.request
-        self._headers, self._body = [], []
+        self._head.reset()
+        self._body = []
 
     def _set_up(self, ca_file: str) -> None:
         options: dict[int, Any] = {
@@ -160,7 +157,7 @@ class Exchange:
             pycurl.MAXLIFETIME_CONN: OLDEST_CONNECTION_S,
             pycurl.OPENSOCKETFUNCTION: self._on_open_socket,
             pycurl.PREREQFUNCTION: self._on_send,
-            pycurl.HEADERFUNCTION: self._on_header,
+            pycurl.HEADERFUNCTION: self._head.feed,
             pycurl.WRITEFUNCTION: self._on_body,
         }
         for option, value in options.items():
@@ -180,10 +177,10 @@ class Exchange:
         self.easy.setopt(pycurl.TIMEOUT_MS, max(1, int(left * 1000)))
 
     def _forget_response(self) -> None:
-        self._status = self._interim = self._header_bytes = self._body_bytes = 0
-        self._headers, self._body = [], []
-        self._fault = ""
-        self._dialled = self._ended = self._truncated = False
+        self._head.reset()
+        self._body, self._body_bytes = [], 0
+        self._no_socket = ""
+        self._dialled = self._truncated = False
 
     # Callbacks: libcurl calls them while it works; an exception in one would be lost.
 
@@ -198,7 +195,7 @@ class Exchange:
         try:
             return Lent(socket.socket(address.family, address.socktype, address.protocol))
         except OSError as error:
-            self._fault = f"no socket could be opened: {error.strerror}"
+            self._no_socket = f"no socket could be opened: {error.strerror}"
             return pycurl.SOCKET_BAD
 
     def _on_send(self, peer: str, _local: str, _peer_port: int, _local_port: int) -> int:
@@ -210,81 +207,42 @@ class Exchange:
         self._peer = peer
         return PROCEED
 
-    def _on_header(self, line: bytes) -> int | None:
-        self._header_bytes += len(line)
-        if self._header_bytes > MOST_HEADER_BYTES:
-            return self._refuse("the response headers are larger than 64 kB")
-        if self._ended:
-            return None  # a trailer
-        if not self._headers:
-            return self._on_status_line(line)
-        if line == b"\r\n" or line == b"\n":
-            return self._on_last_line()
-        self._headers.append(line)
-        if len(self._headers) > MOST_HEADERS + 1:
-            return self._refuse(f"the response has more than {MOST_HEADERS} headers")
-        return None
-
-    def _on_status_line(self, line: bytes) -> int | None:
-        match = STATUS_LINE.fullmatch(line)
-        if match is None:
-            return self._refuse("the response does not begin with an HTTP/1 status line")
-        self._status = int(match[1])
-        self._headers.append(line)
-        if self._status == 101:
-            return self._refuse("the receiver switched protocols, which nobody asked for")
-        if not 100 <= self._status <= 599:
-            return self._refuse(f"status {self._status} is outside of 200 to 599")
-        return None
-
-    def _on_last_line(self) -> int | None:
-        if self._status >= 200:
-            self._ended = True
-            return None
-        self._headers.clear()
-        self._interim += 1
-        if self._interim > MOST_INTERIM:
-            return self._refuse(f"the receiver sent more than {MOST_INTERIM} interim responses")
-        return None
-
     def _on_body(self, chunk: bytes) -> int | None:
         self._body.append(chunk)
         self._body_bytes += len(chunk)
         if self._body_bytes > MOST_BODY_BYTES:
             self._truncated = True
-            return REFUSE
+            return REFUSED
         return None
-
-    def _refuse(self, fault: str) -> int:
-        self._fault = fault
-        return REFUSE
 
     def _verdict(self, code: int, text: str) -> tuple[ErrorClass | None, str]:
         if self._refused:
             return ErrorClass.BLOCKED_ADDRESS, NOT_ALLOWED
-        if self._ended:
+        if self._head.ended:
             return None, self._note(code, text)
-        if self._fault:
-            return ErrorClass.PROTOCOL if self._posts else ErrorClass.CONNECT, self._fault
+        if self._head.fault:
+            return ErrorClass.PROTOCOL, self._head.fault
+        if self._no_socket and not self._posts:
+            return ErrorClass.CONNECT, self._no_socket
         if code == 0:
-            return ErrorClass.PROTOCOL, "the connection was closed inside the response headers"
+            return ErrorClass.PROTOCOL, CLOSED_INSIDE
         if code == pycurl.E_GOT_NOTHING:
-            return ErrorClass.CONNECT, "the connection was closed without a response"
+            return ErrorClass.CONNECT, CLOSED_BEFORE
         return ERRORS.get(code, ErrorClass.PROTOCOL), text or f"libcurl ended with error {code}"
 
     def _note(self, code: int, text: str) -> str:
         if code == 0:
             return ""
         if self._truncated:
-            return "only the first 64 kB of the response body were read"
-        return f"the response body is incomplete: {self._fault or text}"
+            return ONLY_THE_FIRST
+        return f"the response body is incomplete: {self._head.fault or text}"
 
     def _timings(self, now: float) -> Timings:
         """Milliseconds since the attempt began; libcurl counts microseconds since its own."""
         info, offset = self.easy.getinfo, (self._begun - self._started) * 1000
         dns_ms = self._dns_s * 1000 or None
         total_ms = (now - self._started) * 1000
-        first_byte = info(pycurl.STARTTRANSFER_TIME_T) if self._status else 0
+        first_byte = info(pycurl.STARTTRANSFER_TIME_T) if self._head.status else 0
         first_byte_ms = offset + first_byte / 1000 if first_byte else None
         if not info(pycurl.NUM_CONNECTS):
             return Timings(dns_ms=dns_ms, first_byte_ms=first_byte_ms, total_ms=total_ms)

@@ -1,4 +1,4 @@
-"""Header lines, to libcurl and from it."""
+"""Header lines, to a receiver and from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ LONG = 256
 
 
 def to_lines(headers: Headers) -> list[str]:
-    """Lines for libcurl, which sends them as they stand.
+    """Lines for libcurl, which sends them as they stand."""
+    return checked_lines(headers) + LEFT_OUT
+
+
+def checked_lines(headers: Headers) -> list[str]:
+    """Lines without their ends.
 
     ValueError for one that could end early, be two, or be read in two ways.
     """
@@ -26,7 +31,7 @@ def to_lines(headers: Headers) -> list[str]:
     if text.count("\n") != len(lines) or not LINES.fullmatch(text):
         bad = next(name for name, value in headers if not re.fullmatch(LINE, f"{name}: {value}"))
         raise ValueError(f"the header {bad[:60]!r} is malformed, in its name or its value")
-    return lines + LEFT_OUT
+    return lines
 
 
 def from_lines(lines: list[bytes]) -> Headers:

@@ -1,0 +1,106 @@
+"""http.client's response with bounded heads, trailers and interim responses."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import time
+
+from webhooks.transports.head import CLOSED_BEFORE, CLOSED_INSIDE, REFUSED, Head
+from webhooks.transports.threaded.attempt import current
+
+LONGEST_LINE = 65_536
+VERSION = b"HTTP/1."
+# A carriage return that ends no line.
+STRAY = re.compile(rb"\r(?!\n)")
+CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
+
+
+class HeadFault(http.client.HTTPException):
+    """The head of a response is refused; the text says why."""
+
+
+class BoundedResponse(http.client.HTTPResponse):
+    """Reads a head within limits, skipping a few interim responses (RFC 9110 section 15.2)."""
+
+    _head: Head
+
+    def begin(self) -> None:
+        """Read the final head. HeadFault when it is refused, RemoteDisconnected for none."""
+        if self.headers is not None:
+            return
+        attempt = current()
+        self._head = attempt.head
+        while not self._head.ended:
+            self._feed(self._line())
+            if attempt.first_byte_at is None:
+                attempt.first_byte_at = time.monotonic()
+        self.code = self.status = self._head.status
+        self.reason, self.version = "", 11
+        self.headers = self.msg = http.client.HTTPMessage()
+        for name, value in self._head.headers:
+            self.headers[name] = value
+        self._frame()
+
+    def _line(self) -> bytes:
+        """The next line; how the connection ended instead, if it did."""
+        line: bytes = self.fp.readline(LONGEST_LINE + 1)
+        if line.endswith(b"\n") or len(line) > LONGEST_LINE:
+            return line
+        self._head.size += len(line)
+        if self._head.lines:
+            raise HeadFault(CLOSED_INSIDE)
+        if line and not VERSION.startswith(line[: len(VERSION)]):
+            self._feed(line)
+        raise http.client.RemoteDisconnected(CLOSED_BEFORE)
+
+    def _feed(self, line: bytes) -> None:
+        lines = self._head.lines
+        if len(lines) > 1 and line[:1] in (b" ", b"\t"):
+            # obs-fold (RFC 9112 section 5.2): it goes on with the line before.
+            lines[-1] = lines[-1].rstrip() + b" " + line.lstrip()
+            self._head.size += len(line)
+            return
+        if self._head.feed(line) == REFUSED:
+            raise HeadFault(self._head.fault)
+        a_header = len(lines) > 1 and lines[-1] is line
+        if b"\0" in line or (a_header and (b":" not in line or STRAY.search(line))):
+            raise HeadFault("a header line of the response is malformed")
+
+    def _frame(self) -> None:
+        """How the body ends (RFC 9112 section 6.3), and whether the connection may live on."""
+        codings = self._values("transfer-encoding")
+        lengths = set(self._values("content-length"))
+        if set(codings) - {"chunked"}:
+            self._malformed("the response's Transfer-Encoding was not asked for")
+        if len(lengths) > 1 or not all(each.isascii() and each.isdigit() for each in lengths):
+            self._malformed("the response's Content-Length is malformed or given twice")
+        self.chunked, self.chunk_left = bool(codings), None
+        self.length = None if codings or not lengths else int(lengths.pop())
+        if self.status in (204, 304):
+            self.length = 0
+        connection = self._values("connection")
+        old = self._head.lines[0].startswith(b"HTTP/1.0") and "keep-alive" not in connection
+        endless = self.length is None and not self.chunked
+        self.will_close = endless or old or "close" in connection
+
+    def _values(self, name: str) -> list[str]:
+        found = (value for key, value in self._head.headers if key.lower() == name)
+        return [part.strip().lower() for text in found for part in text.split(",")]
+
+    def _malformed(self, why: str) -> None:
+        self._head.ended = False
+        raise HeadFault(why)
+
+    def _read_next_chunk_size(self) -> int:
+        """Strictly by RFC 9112 section 7.1: int() would also take a sign, 0x and underscores."""
+        match = CHUNK_SIZE.fullmatch(self.fp.readline(LONGEST_LINE + 1))
+        if match is None:
+            self._close_conn()  # type: ignore[attr-defined]
+            raise HeadFault("a chunk's size is malformed")
+        return int(match[1], 16)
+
+    def _read_and_discard_trailer(self) -> None:
+        while (line := self._line()) not in (b"\r\n", b"\n"):
+            if self._head.feed(line) == REFUSED:
+                raise HeadFault(self._head.fault)

@@ -1,0 +1,219 @@
+"""The transport on `requests`: a bounded number of threads, one request in each.
+
+For where libcurl has no wheel, or by choice. It goes through requests' adapter alone: a
+Session would read the whole body of a redirect, keep cookies, and look into the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import queue
+import re
+import threading
+import time
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+import requests
+import urllib3
+
+from webhooks.addresses import NOT_ALLOWED, AddressPolicy, Url, UrlError, parse_url
+from webhooks.attempt import ErrorClass, Timings
+from webhooks.resolver import DEADLINE_S, DnsError, Resolver
+from webhooks.settings import Settings
+from webhooks.transports.base import MOST_BODY_BYTES, ONLY_THE_FIRST, Request, Response
+from webhooks.transports.threaded.adapter import Adapter, tls_context
+from webhooks.transports.threaded.attempt import Attempt, attempting
+from webhooks.transports.threaded.connections import Blocked
+from webhooks.transports.threaded.faults import TIMED_OUT, Fault, fault_of
+from webhooks.transports.threaded.watchdog import Watchdog
+
+# More only wait for the interpreter's lock: what the threads are for is receivers that hang.
+MOST_THREADS = 256
+KEPT_URLS = 10_000
+PIECE_BYTES = 16_384
+SWEEP_EVERY_S = 10.0
+ESCAPE = re.compile("%[0-9a-f]{2}", re.IGNORECASE)
+
+
+class ThreadsTransport:
+    """Sends through requests. See ``base.Transport``."""
+
+    def __init__(
+        self, settings: Settings, *, resolver: Resolver | None = None, ca_file: str | None = None
+    ) -> None:
+        policy = AddressPolicy.from_settings(settings)
+        self._allows = policy.allows
+        self._resolver = resolver or Resolver(policy)
+        self._parse = lru_cache(KEPT_URLS)(lambda text: parse_url(text, policy))
+        self._capacity = min(settings.max_in_flight, MOST_THREADS)
+        self._adapter = Adapter(tls_context(ca_file), self._capacity)
+        self._dog = Watchdog()
+        self._to_send: queue.SimpleQueue[tuple[Request, float] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Response | None] = queue.SimpleQueue()
+        self._in_flight = 0
+        self._threads = 0
+        self._swept = time.monotonic()
+
+    @property
+    def capacity(self) -> int:
+        return self._capacity
+
+    @property
+    def in_flight(self) -> int:
+        return self._in_flight
+
+    def start(self, request: Request) -> None:
+        """Begin to send. Never raises: what is wrong with a request is its response."""
+        self._in_flight += 1
+        if self._threads < min(self._in_flight, self._capacity):
+            self._threads += 1
+            threading.Thread(target=self._run, name="sender", daemon=True).start()
+        self._to_send.put((request, time.monotonic()))
+
+    def wait(self, timeout_s: float) -> list[Response]:
+        """Responses that have come in: at once if there are any, else within ``timeout_s``."""
+        done = []
+        with contextlib.suppress(queue.Empty):
+            done.append(self._done.get(timeout=max(0.0, timeout_s)))
+            while True:
+                done.append(self._done.get_nowait())
+        responses = [response for response in done if response is not None]
+        self._in_flight -= len(responses)
+        if time.monotonic() - self._swept >= SWEEP_EVERY_S:
+            self._swept = time.monotonic()
+            self._adapter.pools.sweep()
+        return responses
+
+    def wake(self) -> None:
+        """Make the ``wait`` that runs, or else the next one, return. Any thread may call it."""
+        self._done.put(None)
+
+    def close(self) -> None:
+        """Drop what is in flight and close every connection."""
+        for _ in range(self._threads):
+            self._to_send.put(None)
+        self._adapter.close()
+        self._dog.close()
+        self._resolver.close()
+
+    def _run(self) -> None:
+        while (item := self._to_send.get()) is not None:
+            request, started = item
+            try:
+                response = self._send(request, started)
+            except Exception as error:  # one odd request must not cost the others a thread
+                fault = ErrorClass.INTERNAL, f"it cannot be sent: {error}"
+                response = _failed(request, started, fault)
+            self._done.put(response)
+
+    def _send(self, request: Request, started: float) -> Response:
+        try:
+            url = self._parse(request.url)
+            addresses = self._resolve(url, request)
+        except UrlError as error:
+            kind = ErrorClass.BLOCKED_ADDRESS if error.policy else ErrorClass.INVALID_URL
+            return _failed(request, started, (kind, str(error)))
+        except DnsError as error:
+            return _failed(request, started, (ErrorClass.DNS, str(error)))
+        resolved = None if url.literal else time.monotonic()
+        watch = self._dog.watch(started + request.timeout_s)
+        attempt = Attempt(request, _target(url), addresses, self._allows, started, watch)
+        try:
+            with attempting(attempt):
+                return self._exchange(attempt, url, resolved)
+        finally:
+            watch.end()
+
+    def _resolve(self, url: Url, request: Request) -> tuple[str, ...]:
+        if url.literal:
+            return (url.host.strip("[]"),)
+        return self._resolver.resolve(url.host, min(DEADLINE_S, request.timeout_s))
+
+    def _exchange(self, attempt: Attempt, url: Url, resolved: float | None) -> Response:
+        body: list[bytes] = []
+        fault: Fault | None = None
+        note = ""
+        try:
+            raw = self._post(attempt, url)
+            note = _read(raw, body, attempt)
+        except Blocked:
+            fault = ErrorClass.BLOCKED_ADDRESS, NOT_ALLOWED
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            fault = TIMED_OUT if attempt.watch.fired else fault_of(error, attempt)
+        kept, now = b"".join(body), time.monotonic()
+        return Response(
+            request=attempt.request,
+            error=fault and fault[0],
+            detail=fault[1] if fault else note,
+            started=attempt.started,
+            finished=now,
+            status_code=attempt.head.status or None,
+            headers=attempt.head.headers,
+            body=kept[:MOST_BODY_BYTES],
+            truncated=len(kept) > MOST_BODY_BYTES,
+            peer=attempt.peer,
+            timings=_timings(attempt, resolved, now),
+        )
+
+    def _post(self, attempt: Attempt, url: Url) -> urllib3.BaseHTTPResponse:
+        """Send and read the head; once again if a kept-alive connection had died meanwhile.
+
+        Only when no byte of an answer came, and not after a deadline: the receiver closed
+        the connection while it was idle, and has not seen the request.
+        """
+        try:
+            return self._adapter.post(attempt, url)
+        except requests.ConnectionError:
+            if not attempt.reused or attempt.head.size or attempt.watch.fired:
+                raise
+        attempt.again()
+        return self._adapter.post(attempt, url)
+
+
+def _read(raw: urllib3.BaseHTTPResponse, body: list[bytes], attempt: Attempt) -> str:
+    """Read up to the limit into ``body``; a note says what is missing. The status has decided."""
+    room = MOST_BODY_BYTES + 1
+    try:
+        while room > 0 and (piece := raw.read1(min(room, PIECE_BYTES), decode_content=False)):
+            body.append(piece)
+            room -= len(piece)
+    except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError) as error:
+        raw.close()
+        why = TIMED_OUT[1] if attempt.watch.fired else attempt.head.fault or str(error)
+        return f"the response body is incomplete: {why}"
+    if room <= 0:
+        raw.close()
+        return ONLY_THE_FIRST
+    if attempt.watch.fired:
+        raw.close()
+        return f"the response body is incomplete: {TIMED_OUT[1]}"
+    raw.release_conn()
+    return ""
+
+
+def _failed(request: Request, started: float, fault: Fault) -> Response:
+    now = time.monotonic()
+    timings = Timings(total_ms=(now - started) * 1000)
+    return Response(request, fault[0], fault[1], started, now, timings=timings)
+
+
+def _timings(attempt: Attempt, resolved: float | None, now: float) -> Timings:
+    def ms(at: float | None) -> float | None:
+        return None if at is None else (at - attempt.started) * 1000
+
+    return Timings(
+        dns_ms=ms(resolved),
+        connect_ms=ms(attempt.connected_at),
+        tls_ms=ms(attempt.secured_at),
+        first_byte_ms=ms(attempt.first_byte_at),
+        total_ms=ms(now),
+    )
+
+
+def _target(url: Url) -> str:
+    """The request target as libcurl sends it: path and query, escapes in capitals."""
+    parts = urlsplit(url.text)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return ESCAPE.sub(lambda escape: escape[0].upper(), target)
