@@ -23,7 +23,7 @@ from webhooks.transports.base import Transport
     ["http://a..b/", f"http://{'a' * 64}.com/", "http://*.ex.test/", "http://[::1", "ftp://x.y/",
      "", "no url", "http://", "http://h.example:99999/", "http://h.example/\x00", "http://é\ud800/"],
 )  # fmt: skip
-def test_bad_url_is_a_response(make: Make, transport: Transport, url: str) -> None:
+def test_bad_url_is_a_response(transport: Transport, url: str) -> None:
     """A URL that was stored wrong is an attempt of class invalid_url, and nothing else (W029)."""
     with RawServer(replies(OK)) as server:
         transport.start(post(url, key="bad"))

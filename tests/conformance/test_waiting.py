@@ -14,7 +14,7 @@ from tests.transports import (
 from webhooks.transports.base import Transport
 
 
-def test_what_is_known_is_returned_at_once(make: Make, transport: Transport) -> None:
+def test_what_is_known_is_returned_at_once(transport: Transport) -> None:
     """A request that failed on its start does not wait for anything else."""
     began = time.monotonic()
     transport.start(post("no url"))

@@ -213,7 +213,7 @@ def _timings(attempt: Attempt, resolved: float | None, now: float) -> Timings:
 
 
 def _target(url: Url) -> str:
-    """The request target as libcurl sends it: path and query, escapes in capitals."""
+    """The request target as libcurl sends it: as it stands, escapes of the path in capitals."""
     parts = urlsplit(url.text)
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return ESCAPE.sub(lambda escape: escape[0].upper(), target)
+    path = ESCAPE.sub(lambda escape: escape[0].upper(), parts.path or "/")
+    return path + (f"?{parts.query}" if parts.query else "")
