@@ -86,6 +86,35 @@
     });
   }
 
+  // ---- Retries -----------------------------------------------------------
+  // The form's own answer to its Preview button, as one types.
+  const retries = $("retries");
+  if (retries) {
+    let waiting = 0;
+    let asked = 0;
+    const preview = async () => {
+      const body = new FormData(retries.form);
+      body.set("preview", "1");
+      const number = ++asked;
+      try {
+        const answer = await fetch(retries.form.action, { method: "POST", body });
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        const fresh = page.getElementById("preview");
+        if (!fresh || number !== asked) return;
+        const open = $("ladder")?.open;
+        $("preview").replaceChildren(...fresh.childNodes);
+        if (open && $("ladder")) $("ladder").open = true;
+      } catch {
+        // Away: what was shown stays, and saving says what is wrong.
+      }
+    };
+    retries.form.addEventListener("input", (event) => {
+      if (!retries.contains(event.target) && event.target.name !== "tenant") return;
+      clearTimeout(waiting);
+      waiting = setTimeout(preview, 250);
+    });
+  }
+
   // A page that answered a form: loading it again must not send the form again.
   const moved = document.querySelector("[data-location]");
   if (moved) history.replaceState(null, "", moved.dataset.location);

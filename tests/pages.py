@@ -64,5 +64,5 @@ def pages(rows: dict[str, UUID]) -> list[str]:
         path_of("evt", rows["event"]),
         *(path_of("dlv", rows[state]) for state in states),
         *endpoints,
-        *(f"{endpoint}/{form}" for endpoint in endpoints for form in ("edit", "delete")),
+        *(f"{endpoint}/{form}" for endpoint in endpoints for form in ("edit", "delete", "resume")),
     ]

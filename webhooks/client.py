@@ -87,7 +87,7 @@ class Client:
     ) -> dict[str, Any]:
         """Add an endpoint; its ``secret`` is in this answer only.
 
-        ``fields``: description, tenant, max_in_flight, timeout_s, retry_policy.
+        ``fields``: description, tenant, max_in_flight, rate_limit, timeout_s, retry_policy.
         """
         body = {"url": url, "event_types": list(event_types), **fields}
         return self._json("POST", "/endpoints", _dump(body))
@@ -107,7 +107,10 @@ class Client:
         return self._json("GET", _endpoint(endpoint_id), repeatable=True)
 
     def update_endpoint(self, endpoint_id: str, **fields: Any) -> dict[str, Any]:
-        """Change the fields given, ``status`` ("active", "paused") among them."""
+        """Change the fields given, ``status`` ("active", "paused", "disabled") among them.
+
+        ``release`` says what is sent of what was held, where the status becomes active.
+        """
         return self._json("PATCH", _endpoint(endpoint_id), _dump(fields), repeatable=True)
 
     def delete_endpoint(self, endpoint_id: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from webhooks.addresses import AddressPolicy, UrlError, check_url
 from webhooks.backoff import Policy, PolicyError
-from webhooks.field_error import FieldError
+from webhooks.field_error import FieldError, echo
 from webhooks.settings import Settings
 
 MOST_EVENT_TYPES = 100
@@ -17,7 +18,12 @@ LONGEST_DESCRIPTION = 500
 MOST_IN_FLIGHT = 1000
 SHORTEST_TIMEOUT_S = 1
 LONGEST_TIMEOUT_S = 60
-LONGEST_ECHO = 200
+LONGEST_REASON = 500
+SLOWEST_RATE = 0.001
+FASTEST_RATE = 100_000
+# The engine looks for what is due every 25 to 50 ms: so much of a second falls due between
+# two looks, and has to fit into the burst.
+LEAST_BURST_S = 0.05
 
 _PATTERN = re.compile(r"\*|[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*(?:\.\*)?")
 
@@ -40,7 +46,48 @@ def checked(settings: Settings, fields: Mapping[str, Any]) -> dict[str, Any]:
             _check_number("timeout_s", value, SHORTEST_TIMEOUT_S, LONGEST_TIMEOUT_S, float)
         ),
     }
-    return {name: checks[name](value) for name, value in fields.items()}
+    values = {name: checks[name](v) for name, v in fields.items() if name != "rate_limit"}
+    if "rate_limit" in fields:
+        values["rate_limit"], values["rate_burst"] = _check_rate(fields["rate_limit"])
+    return values
+
+
+def check_reason(reason: str | None) -> str | None:
+    """Why somebody pauses or disables an endpoint; EndpointError when it cannot be shown."""
+    if reason is not None and not (reason.isprintable() and 0 < len(reason) <= LONGEST_REASON):
+        raise EndpointError(
+            "status_reason", f"give 1 to {LONGEST_REASON} printable characters on one line"
+        )
+    return reason
+
+
+def _check_rate(rate: Mapping[str, Any] | None) -> tuple[float | None, int | None]:
+    """``{"per_second", "burst"?}`` as the two columns; None is no limit."""
+    if rate is None:
+        return None, None
+    unknown = sorted(str(name) for name in rate.keys() - {"per_second", "burst"})
+    if unknown:
+        name = unknown[0][:80]
+        raise EndpointError(f"rate_limit.{name}", "not a field; give per_second, and burst")
+    if "per_second" not in rate:
+        raise EndpointError("rate_limit.per_second", "it is missing")
+    field, per_second = "rate_limit.per_second", rate["per_second"]
+    per_second = float(_check_number(field, per_second, SLOWEST_RATE, FASTEST_RATE, float))
+    return per_second, _check_burst(rate.get("burst"), per_second)
+
+
+def _check_burst(burst: int | None, per_second: float) -> int:
+    if burst is None:
+        return max(1, math.ceil(per_second))
+    burst = int(_check_number("rate_limit.burst", burst, 1, FASTEST_RATE, int))
+    least = math.ceil(per_second * LEAST_BURST_S)
+    if burst < least:
+        raise EndpointError(
+            "rate_limit.burst",
+            f"{burst} is too few for {per_second:g} a second: give at least {least}, as so many "
+            "fall due between two looks of a worker",
+        )
+    return burst
 
 
 def _check_url(url: str, settings: Settings) -> str:
@@ -76,13 +123,13 @@ def _check_description(description: str) -> str:
 
 
 def _check_policy(policy: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The policy as it was given, so that what it leaves out keeps its default."""
     if policy is None:
         return None
     try:
         Policy.parse(policy)
     except PolicyError as error:
-        field, _, message = str(error).partition(": ")
-        raise EndpointError(f"retry_policy.{field[:80]}", message[:LONGEST_ECHO]) from error
+        raise EndpointError(f"retry_policy.{error.field}", error.message) from error
     return dict(policy)
 
 
@@ -92,5 +139,5 @@ def _check_number(
     accepted = (int,) if kind is int else (int, float)
     if isinstance(value, bool) or not isinstance(value, accepted) or not low <= value <= high:
         word = "a whole number" if kind is int else "a number"
-        raise EndpointError(field, f"{str(value)[:40]} is not {word} from {low:g} to {high:g}")
+        raise EndpointError(field, f"{echo(value)} is not {word} from {low:g} to {high:g}")
     return value

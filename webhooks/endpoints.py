@@ -13,37 +13,31 @@ from flask import current_app
 from sqlalchemy import select, text
 from sqlalchemy.orm import joinedload, selectinload
 
-from webhooks import audit, deliveries, ids, signing
-from webhooks.endpoint_fields import EndpointError, checked
+from webhooks import audit, deliveries, endpoint_lanes, ids, signing
+from webhooks.endpoint_fields import EndpointError, check_reason, checked
+from webhooks.field_error import echo
 from webhooks.models import Endpoint, SigningSecret, Subscription, Tenant, db
+from webhooks.release import ALL, Release, cancel_rest
+from webhooks.release import check as check_release
 from webhooks.secrets import Keyring, Place
 from webhooks.settings import Settings
 from webhooks.web_database import psycopg_connection
 
-__all__ = ["EndpointError", "create", "delete", "find", "pause", "resume", "update"]
+__all__ = [
+    "EndpointError",
+    "create",
+    "delete",
+    "disable",
+    "find",
+    "pause",
+    "resume",
+    "update",
+]
 
 DELETED = "endpoint deleted"
 
-_MAKE_LANE = text("""
-INSERT INTO webhooks.lanes (shard, endpoint_id, tenant_id, max_in_flight)
-VALUES (webhooks.shard_of(:tenant), :endpoint, :tenant, :max_in_flight)
-""")
-_SET_LANE_CAP = text("""
-UPDATE webhooks.lanes SET max_in_flight = :max_in_flight
-WHERE shard = webhooks.shard_of(:tenant) AND endpoint_id = :endpoint
-""")
-_CLOSE_LANE = text("""
-UPDATE webhooks.lanes
-SET open_at = 'infinity', closed_reason = :reason, closed_status = NULL,
-    deleted = deleted OR :deleted
-WHERE shard = webhooks.shard_of(:tenant) AND endpoint_id = :endpoint
-""")
-_OPEN_LANE = text("""
-UPDATE webhooks.lanes
-SET open_at = '-infinity', closed_reason = NULL, closed_status = NULL, failures = 0,
-    blocked = 0, failing_since = NULL
-WHERE shard = webhooks.shard_of(:tenant) AND endpoint_id = :endpoint
-""")
+# What each status is called as something that is done.
+_ACTIONS = {"active": "resume", "paused": "pause", "disabled": "disable"}
 
 
 def create(
@@ -57,12 +51,13 @@ def create(
     retry_policy: dict[str, Any] | None = None,
     max_in_flight: int | None = None,
     timeout_s: float | None = None,
+    rate_limit: dict[str, Any] | None = None,
     actor: str,
 ) -> tuple[Endpoint, str]:
     """Add an endpoint with its lane, subscriptions and signing secret.
 
     Answers it and, only now, the secret (``whsec_…``). None takes the installation's
-    value. Raises EndpointError and stores nothing when a value is wrong.
+    value, and no rate limit. Raises EndpointError and stores nothing when a value is wrong.
     """
     given = {"max_in_flight": max_in_flight, "timeout_s": timeout_s}
     values = checked(
@@ -72,6 +67,7 @@ def create(
             "event_types": event_types,
             "description": description,
             "retry_policy": retry_policy,
+            "rate_limit": rate_limit,
             "max_in_flight": settings.endpoint_max_in_flight,
             "timeout_s": settings.attempt_timeout_s,
             **{name: value for name, value in given.items() if value is not None},
@@ -82,7 +78,7 @@ def create(
     db.session.add(endpoint)
     db.session.flush()
     endpoint.subscriptions = [_subscription(endpoint, pattern) for pattern in patterns]
-    db.session.execute(_MAKE_LANE, _lane(endpoint, max_in_flight=endpoint.max_in_flight))
+    endpoint_lanes.make(endpoint)
     secret = _add_secret(endpoint, keyring)
     _audit(
         "endpoint.create", endpoint, actor, url=_logged("url", endpoint.url), event_types=patterns
@@ -91,54 +87,57 @@ def create(
     return endpoint, secret
 
 
-def update(endpoint: Endpoint, settings: Settings, *, actor: str, **fields: Any) -> None:
-    """Change some of url, event_types, description, retry_policy, max_in_flight, timeout_s.
+def update(
+    endpoint: Endpoint,
+    settings: Settings,
+    *,
+    actor: str,
+    status: str | None = None,
+    status_reason: str | None = None,
+    release: Release | None = None,
+    **fields: Any,
+) -> int:
+    """Change fields (as ``create`` takes them), status, or both: all of it or nothing.
 
-    Values that it has already leave no trace. Raises EndpointError and changes nothing
-    when a value is wrong.
+    ``release`` says what is sent of what was held, where the status becomes active; all of
+    it by default. Answers how many deliveries it cancelled. Values that it has already leave
+    no trace. Raises EndpointError and changes nothing when a value is wrong.
     """
     values = checked(settings, fields)
+    _check_status(status, status_reason, release)
+    cancelled = _cancel_rest(endpoint, status, release)
     if not _lock(endpoint):
-        return
-    before = {name: _value(endpoint, name) for name in values}
-    changes = {n: new for n, new in values.items() if before[n] != new}
-    if not changes:
+        return cancelled
+    changed = _set_fields(endpoint, values, actor)
+    if status is not None and (cancelled or _is_new(endpoint, status, status_reason)):
+        released = {"cancelled": cancelled, **(release or ALL).logged()}
+        _set_status(endpoint, status, status_reason, actor, released)
+        changed = True
+    if not changed:
         db.session.rollback()
-        return
-    for name, new in changes.items():
-        if name == "event_types":
-            _subscribe(endpoint, new)
-        else:
-            setattr(endpoint, name, new)
-    endpoint.updated_at = datetime.now(UTC)
-    detail = {n: [_logged(n, before[n]), _logged(n, new)] for n, new in changes.items()}
-    _audit("endpoint.update", endpoint, actor, **detail)
-    db.session.flush()
-    if "max_in_flight" in changes:
-        db.session.execute(_SET_LANE_CAP, _lane(endpoint, max_in_flight=endpoint.max_in_flight))
+        return cancelled
     db.session.commit()
+    if status == "active":
+        current_app.extensions["webhooks_notifier"].notify()
+    return cancelled
 
 
 def pause(endpoint: Endpoint, *, actor: str, reason: str | None = None) -> None:
     """Hold its deliveries until ``resume``; what is in flight ends as usual."""
-    reason = reason or f"paused by {actor}"
-    if _lock(endpoint):
-        _set_status(endpoint, "paused", reason)
-        _audit("endpoint.pause", endpoint, actor, reason=reason)
-        db.session.flush()
-        db.session.execute(_CLOSE_LANE, _lane(endpoint, reason=reason, deleted=False))
-        db.session.commit()
+    _update_status(endpoint, actor, "paused", reason)
 
 
-def resume(endpoint: Endpoint, *, actor: str) -> None:
-    """Deliver again, what was held meanwhile too; its count of failures starts anew."""
-    if _lock(endpoint):
-        _set_status(endpoint, "active", None)
-        _audit("endpoint.resume", endpoint, actor)
-        db.session.flush()
-        db.session.execute(_OPEN_LANE, _lane(endpoint))
-        db.session.commit()
-        current_app.extensions["webhooks_notifier"].notify()
+def disable(endpoint: Endpoint, *, actor: str, reason: str | None = None) -> None:
+    """Hold its deliveries as ``pause`` does, and refuse to replay to it."""
+    _update_status(endpoint, actor, "disabled", reason)
+
+
+def resume(endpoint: Endpoint, *, actor: str, release: Release = ALL) -> int:
+    """Deliver again, of what was held what ``release`` says; its failures count anew.
+
+    Answers how many deliveries were cancelled as they were not released.
+    """
+    return _update_status(endpoint, actor, "active", None, release)
 
 
 def delete(endpoint: Endpoint, *, actor: str) -> None:
@@ -151,7 +150,7 @@ def delete(endpoint: Endpoint, *, actor: str) -> None:
         endpoint.deleted_at = datetime.now(UTC)
         _audit("endpoint.delete", endpoint, actor, url=_logged("url", endpoint.url))
         db.session.flush()
-        db.session.execute(_CLOSE_LANE, _lane(endpoint, reason=DELETED, deleted=True))
+        endpoint_lanes.close(endpoint, DELETED, deleted=True)
         db.session.commit()
     with psycopg_connection() as connection:
         deliveries.cancel_endpoint(connection, endpoint_id, DELETED)
@@ -167,6 +166,35 @@ def find(tenant_id: UUID | None, endpoint_id: UUID) -> Endpoint | None:
     if tenant_id is not None:
         query = query.where(Endpoint.tenant_id == tenant_id)
     return db.session.scalar(query)
+
+
+def _update_status(
+    endpoint: Endpoint, actor: str, status: str, reason: str | None, release: Release | None = None
+) -> int:
+    settings = current_app.extensions["webhooks_settings"]
+    return update(
+        endpoint, settings, actor=actor, status=status, status_reason=reason, release=release
+    )
+
+
+def _check_status(status: str | None, reason: str | None, release: Release | None) -> None:
+    if status is not None and status not in _ACTIONS:
+        raise EndpointError("status", f"{echo(status)} is not one of {', '.join(_ACTIONS)}")
+    if reason is not None and status not in ("paused", "disabled"):
+        raise EndpointError("status_reason", "give it with the status paused or disabled")
+    check_reason(reason)
+    if release is not None and status != "active":
+        raise EndpointError("release", "give it with the status active")
+    check_release(release or ALL)
+
+
+def _cancel_rest(endpoint: Endpoint, status: str | None, release: Release | None) -> int:
+    """Cancel what is not released while the lane is still closed."""
+    if status != "active" or release in (None, ALL) or not _lock(endpoint):
+        return 0
+    endpoint_id, is_closed = endpoint.id, endpoint.status != "active"
+    db.session.rollback()  # many transactions follow; no lock may be held meanwhile
+    return cancel_rest(endpoint_id, release or ALL) if is_closed else 0
 
 
 def _lock(endpoint: Endpoint) -> bool:
@@ -191,10 +219,6 @@ def _logged(field: str, value: Any) -> Any:
     return value.partition("?")[0] if field == "url" else value
 
 
-def _lane(endpoint: Endpoint, **values: Any) -> dict[str, Any]:
-    return {"tenant": endpoint.tenant_id, "endpoint": endpoint.id, **values}
-
-
 def _subscription(endpoint: Endpoint, pattern: str) -> Subscription:
     return Subscription(tenant_id=endpoint.tenant_id, endpoint_id=endpoint.id, pattern=pattern)
 
@@ -206,10 +230,44 @@ def _subscribe(endpoint: Endpoint, patterns: list[str]) -> None:
     endpoint.subscriptions = kept + [_subscription(endpoint, pattern) for pattern in sorted(new)]
 
 
-def _set_status(endpoint: Endpoint, status: str, reason: str | None) -> None:
-    endpoint.status = status
-    endpoint.status_reason = reason
+def _set_fields(endpoint: Endpoint, values: dict[str, Any], actor: str) -> bool:
+    before = {name: _value(endpoint, name) for name in values}
+    changes = {n: new for n, new in values.items() if before[n] != new}
+    if not changes:
+        return False
+    for name, new in changes.items():
+        if name == "event_types":
+            _subscribe(endpoint, new)
+        else:
+            setattr(endpoint, name, new)
+    endpoint.updated_at = datetime.now(UTC)
+    detail = {n: [_logged(n, before[n]), _logged(n, new)] for n, new in changes.items()}
+    _audit("endpoint.update", endpoint, actor, **detail)
+    db.session.flush()
+    if changes.keys() & {"max_in_flight", "rate_limit", "rate_burst"}:
+        endpoint_lanes.limit(endpoint)
+    return True
+
+
+def _is_new(endpoint: Endpoint, status: str, reason: str | None) -> bool:
+    return status != endpoint.status or reason not in (None, endpoint.status_reason)
+
+
+def _set_status(
+    endpoint: Endpoint, status: str, reason: str | None, actor: str, released: dict[str, Any]
+) -> None:
+    if status != "active":
+        reason = reason or f"{status} by {actor}"
+    endpoint.status, endpoint.status_reason = status, reason
+    endpoint.status_evidence = None
     endpoint.status_changed_at = endpoint.updated_at = datetime.now(UTC)
+    detail = released if reason is None else {"reason": reason}
+    _audit(f"endpoint.{_ACTIONS[status]}", endpoint, actor, **detail)
+    db.session.flush()
+    if reason is None:
+        endpoint_lanes.open_again(endpoint)
+    else:
+        endpoint_lanes.close(endpoint, reason)
 
 
 def _add_secret(endpoint: Endpoint, keyring: Keyring) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -11,6 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from webhooks import audit, ids
+from webhooks.backoff import Policy, PolicyError
 from webhooks.field_error import FieldError
 from webhooks.models import Tenant, db
 
@@ -21,7 +23,7 @@ _KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
 class TenantError(FieldError):
-    """A tenant's key or name cannot be taken; ``field`` names which."""
+    """A tenant's key, name or retry policy cannot be taken; ``field`` names which."""
 
 
 def create(key: str, name: str, *, actor: str = "command line") -> Tenant:
@@ -48,6 +50,36 @@ def create(key: str, name: str, *, actor: str = "command line") -> Tenant:
     )
     db.session.commit()
     return tenant
+
+
+def set_retry_policy(
+    tenant: Tenant, policy: Mapping[str, Any] | None, *, actor: str = "command line"
+) -> None:
+    """What its endpoints without a policy of their own follow; None: the installation's.
+
+    The policy that it has already leaves no trace. Raises TenantError when it is wrong.
+    """
+    try:
+        Policy.parse(policy or {})
+    except PolicyError as error:
+        raise TenantError(f"retry_policy.{error.field}", error.message) from error
+    new = None if policy is None else dict(policy)
+    row = select(Tenant.id).where(Tenant.id == tenant.id)
+    db.session.execute(row.with_for_update(key_share=True))
+    db.session.refresh(tenant)
+    before = tenant.retry_policy
+    if before == new:
+        db.session.rollback()
+        return
+    tenant.retry_policy = new
+    audit.record(
+        "tenant.update",
+        ids.encode(ids.TENANT, tenant.id),
+        actor=actor,
+        tenant_id=tenant.id,
+        retry_policy=[before, new],
+    )
+    db.session.commit()
 
 
 def find(key: str) -> Tenant | None:

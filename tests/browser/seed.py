@@ -235,6 +235,66 @@ def dead(
     return delivery_id
 
 
+# Each endpoint's columns, and its lane's.
+TROUBLED: dict[str, tuple[str, str]] = {
+    "broken": (
+        "",
+        "failures = 41, strikes = 41, broken_s = 120, open_at = now() + interval '85 s', "
+        "failing_since = now() - interval '3 hours', failed_at = now() - interval '35 s', "
+        "last_error = 'connect', closed_reason = 'breaker: 41 failures in a row'",
+    ),
+    "warned": (
+        "",
+        "failures = 160, strikes = 160, broken_s = 600, open_at = now() - interval '1 s', "
+        "failing_since = now() - interval '3 days', failed_at = now() - interval '10 min', "
+        "warned_at = now() - interval '12 hours', last_error = 'http_5xx', "
+        "last_status_code = 502, closed_reason = 'breaker: 160 failures in a row'",
+    ),
+    "throttled": (
+        "",
+        "failures = 1, open_at = now() + interval '50 s', failing_since = now(), "
+        "failed_at = now(), last_error = 'http_4xx', last_status_code = 429, "
+        "closed_reason = 'the receiver asked for a pause (HTTP 429)'",
+    ),
+    "limited": (
+        "rate_limit = 5, rate_burst = 10",
+        "rate_limit = 5, rate_burst = 10, rate_open_at = now() + interval '1 min'",
+    ),
+    "given-up": (
+        "status = 'disabled', status_changed_at = now() - interval '2 hours', "
+        "status_reason = 'every attempt failed for 5 days, 214 in a row', "
+        'status_evidence = \'{{"failures": 214, "last_error": "timeout", '
+        '"last_status_code": null, "last_delivery_id": "{delivery}", '
+        '"failing_since": "2026-11-25T10:00:00.5+00:00", '
+        '"failed_at": "2026-11-30T10:00:00+00:00"}}\'',
+        "open_at = 'infinity', failures = 214, "
+        "closed_reason = 'every attempt failed for 5 days, 214 in a row'",
+    ),
+}
+
+
+def troubled(connection: psycopg.Connection) -> dict[str, UUID]:
+    """Endpoints in the states that the engine brings them into, by name."""
+    partitions(connection)
+    event_id, found = add_event(connection), {}
+    for name, (endpoint, lane) in TROUBLED.items():
+        endpoint_id = found[name] = add_endpoint(connection, f"https://{name}.example/hooks")
+        delivery_id = add_delivery(
+            connection, endpoint_id, event_id, "scheduled", attempts=3, error="connect"
+        )
+        add_delivery(connection, endpoint_id, event_id, "pending")
+        if endpoint:
+            values = endpoint.format(delivery=delivery_id)
+            connection.execute(
+                f"UPDATE webhooks.endpoints SET {values} WHERE id = %s", [endpoint_id]
+            )
+        connection.execute(
+            f"UPDATE webhooks.lanes SET {lane}, last_delivery_id = %s WHERE endpoint_id = %s",
+            [delivery_id, endpoint_id],
+        )
+    return found
+
+
 def platform(connection: psycopg.Connection) -> dict[str, UUID]:
     """A platform at work: endpoints in every state, deliveries in every state, two workers."""
     partitions(connection)

@@ -87,6 +87,8 @@ def test_an_endpoint_from_registration_to_deletion(
     expect(page.get_by_text("Saved.")).to_be_visible()
     page.get_by_role("button", name="Pause", exact=True).click()
     expect(page.locator("#summary")).to_contain_text(f"Paused by {USER}")
+    page.get_by_role("link", name="Resume…").click()
+    expect(page.get_by_label("All of it")).to_be_checked()
     page.get_by_role("button", name="Resume", exact=True).click()
     expect(page.locator("#summary")).to_contain_text("Taking deliveries")
 
@@ -161,6 +163,85 @@ def test_the_main_path_without_javascript(
     page.locator("#account summary").click()
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(f"{base_url}/sign-in")
+    assert watched.troubles == []
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with JavaScript", "without JavaScript"])
+def test_the_retry_ladder_is_seen_before_it_is_saved(
+    new_page: Callable[..., Page],
+    watched: Watched,
+    base_url: str,
+    account: Account,
+    connection: psycopg.Connection,
+    scripts: bool,
+) -> None:
+    """As one types, or by the button without scripts; what is wrong is said there too."""
+    page = new_page(java_script_enabled=scripts)
+    sign_in(page, base_url)
+    page.goto(f"{base_url}/endpoints/new")
+    page.get_by_label("URL").fill(URL)
+    page.get_by_text("Retries", exact=True).click()
+    preview = page.get_by_role("status", name="Preview of the retries")
+    button = page.get_by_role("button", name="Preview retries")
+
+    def show() -> None:
+        if not scripts:
+            button.click()
+
+    expect(preview).to_contain_text("10 attempts over about 2.6 days")
+    expect(button).to_be_visible(visible=not scripts)
+    expect(page.get_by_label("Waits", exact=True)).not_to_be_visible()
+    page.get_by_label("Growing waits").check()
+    page.get_by_label("Attempts", exact=True).fill("3")
+    show()
+    expect(preview).to_contain_text("After 10 s, 40 s: 3 attempts over about 50 seconds.")
+    page.get_by_label("Waits of your own").check()
+    page.get_by_label("Waits", exact=True).fill("5s, soon")
+    show()
+    expect(preview).to_contain_text("'soon' is not a wait")
+    page.get_by_label("Waits", exact=True).fill("5s, 1m")
+    show()
+    expect(preview).to_contain_text("After 5 s, 1 min: 3 attempts")
+    preview.get_by_text("Each attempt").click()
+    expect(preview.get_by_role("row").last).to_contain_text("1 min 5 s")
+
+    # Enter in a field saves: the first button of the form is not the preview's.
+    page.get_by_label("Waits", exact=True).press("Enter")
+
+    expect(page.locator("#secret")).to_contain_text("whsec_")
+    row = connection.execute("SELECT retry_policy FROM webhooks.endpoints").fetchone()
+    assert row == ({"delays_s": [5, 60]},)
+    assert watched.troubles == []
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with JavaScript", "without JavaScript"])
+def test_what_was_held_is_released_as_chosen(
+    new_page: Callable[..., Page],
+    watched: Watched,
+    base_url: str,
+    account: Account,
+    connection: psycopg.Connection,
+    scripts: bool,
+) -> None:
+    """A wrong time keeps the choice; none cancels what was held, and says how many."""
+    rows = seed.platform(connection)
+    page = new_page(java_script_enabled=scripts)
+    sign_in(page, base_url)
+    page.goto(base_url + path_of("ep", rows["crm"]))
+    page.get_by_role("link", name="Resume…").click()
+    expect(page.get_by_text("7 deliveries are waiting for it.")).to_be_visible()
+    expect(page.get_by_label("Since, in UTC")).not_to_be_visible()
+    page.get_by_label("What was made since a time").check()
+    page.get_by_label("Since, in UTC").fill("2999-01-01T00:00")
+    page.get_by_role("button", name="Resume", exact=True).click()
+    expect(page.locator("#since-error")).to_contain_text("it lies ahead", ignore_case=True)
+    expect(page.get_by_label("What was made since a time")).to_be_checked()
+
+    page.get_by_label("Nothing").check()
+    page.get_by_role("button", name="Resume", exact=True).click()
+
+    expect(page.get_by_text("7 deliveries that were held are cancelled.")).to_be_visible()
+    assert status(connection, rows["held"]) == "cancelled"
     assert watched.troubles == []
 
 

@@ -30,12 +30,21 @@ SMALL_TARGETS = """
   .filter(e => { const b = e.getBoundingClientRect(); return b.width < 24 || b.height < 24; })
   .map(e => e.outerHTML.slice(0, 120))
 """
+# So that what belongs to a choice is there too.
+CHOOSE_LAST = """
+() => document.querySelectorAll("[value=exponential], [value=since]").forEach(e => e.click())
+"""
 WIDE = """
 () => document.documentElement.scrollWidth <= innerWidth ? [] :
   [...document.querySelectorAll("body *")]
     .filter(e => e.getBoundingClientRect().right > innerWidth + 1)
     .map(e => e.outerHTML.slice(0, 120)).slice(0, 3)
 """
+
+
+def everything(connection: psycopg.Connection) -> dict[str, UUID]:
+    """Rows in every state."""
+    return seed.platform(connection) | seed.troubled(connection)
 
 
 def addresses(rows: dict[str, UUID]) -> list[str]:
@@ -46,7 +55,8 @@ def addresses(rows: dict[str, UUID]) -> list[str]:
     return [
         "/", "/deliveries", f"/deliveries?state=cancelled&endpoint={crm.rpartition('/')[2]}",
         dead, scheduled, "/endpoints", bolt, f"{bolt}/edit", f"{crm}/delete", "/endpoints/new",
-        "/send", event, f"{event}?view=raw",
+        "/send", event, f"{event}?view=raw", f"{crm}/resume",
+        *(path_of("ep", rows[name]) for name in ("warned", "given-up")),
     ]  # fmt: skip
 
 
@@ -75,10 +85,11 @@ def test_every_page_is_accessible_and_keeps_the_policy(
     for empty in ("/", "/deliveries", "/endpoints"):
         page.goto(base_url + empty)
         found += examine(page) if theme == "light" else []
-    rows = seed.platform(connection)
+    rows = everything(connection)
     for path in addresses(rows):
         page.goto(base_url + path)
         page.evaluate("() => document.querySelectorAll('main details').forEach(d => d.open = true)")
+        page.evaluate(CHOOSE_LAST)
         found += examine(page) + page.evaluate(SMALL_TARGETS)
     page.locator("#account summary").click()
     found += examine(page)
@@ -101,6 +112,12 @@ def test_forms_with_errors_and_error_pages_are_accessible(
     found += examine(page)
     page.goto(f"{base_url}/endpoints/new")
     page.get_by_label("URL").fill("http://127.0.0.1:9000/")
+    page.get_by_text("Retries", exact=True).click()
+    page.get_by_label("Waits of your own").check()
+    page.get_by_label("Waits", exact=True).fill("soon")
+    page.get_by_role("button", name="Register").click()
+    found += examine(page)
+    page.get_by_label("Waits", exact=True).fill("1m")
     page.get_by_role("button", name="Register").click()
     found += examine(page)
 
@@ -116,10 +133,12 @@ def test_nothing_scrolls_sideways_on_a_small_screen(
     """320 pixels are enough for every page (WCAG 1.4.10), and 1024 and 800 too."""
     page = new_page(viewport={"width": 320, "height": 640})
     sign_in(page, base_url)
-    rows = seed.platform(connection)
+    rows = everything(connection)
     found = []
     for path in addresses(rows):
         page.goto(base_url + path)
+        page.evaluate("() => document.querySelectorAll('main details').forEach(d => d.open = true)")
+        page.evaluate(CHOOSE_LAST)
         for width in (320, 800, 1024):
             page.set_viewport_size({"width": width, "height": 640})
             found += [f"{path} at {width}: {node}" for node in page.evaluate(WIDE)]
@@ -134,9 +153,13 @@ def test_forced_colours_leave_every_state_readable(
     connection: psycopg.Connection,
 ) -> None:
     """States are told by icon and word, so a palette of one colour loses nothing."""
-    seed.platform(connection)
+    everything(connection)
     page = new_page(forced_colors="active")
     sign_in(page, base_url)
+    page.goto(f"{base_url}/endpoints")
+    chips = page.locator("tbody .chip")
+    for state in ("Active", "Failing", "Rate limited", "Throttled", "Broken", "Paused", "Disabled"):
+        assert chips.filter(has_text=state).first.locator("svg").is_visible()
     page.goto(f"{base_url}/deliveries")
 
     chips = page.locator("tbody .chip")

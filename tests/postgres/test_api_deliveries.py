@@ -296,6 +296,31 @@ def test_only_a_scheduled_delivery_is_retried_now(api: Api, connection: psycopg.
     assert "delivered" in (answer.json or {})["detail"]
 
 
+@pytest.mark.parametrize(("action", "delay"), [("replays", None), ("retries", MINUTE)])
+def test_what_a_paused_endpoint_holds_says_so(
+    api: Api, connection: psycopg.Connection, action: str, delay: timedelta | None
+) -> None:
+    """202 with ``held``, in the list too; disabled: 409 with the reason (W089, W159)."""
+    endpoint = f"/endpoints/{api.endpoint('*')}"
+    api.event()
+    finish(connection, outcome(ErrorClass.HTTP_5XX, 500), delay=delay)
+    (failed,) = data(api)
+    path = f"/deliveries/{failed['id']}/{action}"
+    api.patch(endpoint, {"status": "disabled", "status_reason": "moved away"})
+    refused = api.post(path)
+    assert (refused.status_code, data(api)) == (409, [failed])
+    assert "moved away" in (refused.json or {})["detail"]
+    api.patch(endpoint, {"status": "paused"})
+
+    held = api.post(path)
+
+    assert held.status_code == 202
+    assert (held.json or {})["held"] == "the endpoint is paused"
+    assert [row["held"] for row in data(api)] == ["the endpoint is paused"]
+    api.patch(endpoint, {"status": "active"})
+    assert [row["held"] for row in data(api)] == [None]
+
+
 def test_another_tenants_delivery_is_not_there(
     app: Flask, api: Api, connection: psycopg.Connection
 ) -> None:

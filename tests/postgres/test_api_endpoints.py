@@ -8,9 +8,11 @@ from typing import Any
 import psycopg
 import pytest
 from flask import Flask
+from sqlalchemy import event
 
 from tests.api import URL, Api, errors
 from tests.queue import emit, one, statuses
+from webhooks.models import db
 
 FIELDS = {
     "id",
@@ -20,9 +22,14 @@ FIELDS = {
     "event_types",
     "status",
     "status_reason",
+    "status_changed_at",
+    "status_evidence",
     "max_in_flight",
+    "rate_limit",
     "timeout_s",
     "retry_policy",
+    "retry_ladder",
+    "lane",
     "created_at",
     "updated_at",
 }
@@ -79,6 +86,7 @@ def test_every_field_can_be_given(api: Api) -> None:
         "max_in_flight": 3,
         "timeout_s": 2.5,
         "retry_policy": {"base_s": 1, "factor": 2, "cap_s": 60, "attempts": 4},
+        "rate_limit": {"per_second": 0.5, "burst": 4},
     }
 
     made = api.post("/endpoints", fields).json
@@ -106,6 +114,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"timeout_s": "5"}, "timeout_s"),
     ({"timeout_s": 0}, "timeout_s"),
     ({"timeout_s": 1e300}, "timeout_s"),
+    ({"rate_limit": 5}, "rate_limit"),
+    ({"rate_limit": {"burst": 5}}, "rate_limit.per_second"),
+    ({"rate_limit": {"per_second": 1e300}}, "rate_limit.per_second"),
+    ({"rate_limit": {"per_second": 5, "burst": 10**400}}, "rate_limit.burst"),
+    ({"rate_limit": {"per_second": 5, "bursts": 1}}, "rate_limit.bursts"),
     ({"retry_policy": []}, "retry_policy"),
     ({"retry_policy": {"attempts": 0}}, "retry_policy.attempts"),
     ({"retry_policy": {"attempts": 10**30}}, "retry_policy.attempts"),
@@ -146,14 +159,15 @@ def test_url_and_event_types_are_needed(api: Api, missing: str) -> None:
 
 
 def test_patch_takes_nulls_only_where_they_mean_something(api: Api) -> None:
-    """null gives the installation's retry policy back; elsewhere it is refused."""
-    path = f"/endpoints/{api.endpoint('*', retry_policy={'attempts': 2})}"
+    """null gives the installation's retry policy back and ends a rate limit; not elsewhere."""
+    limits = {"retry_policy": {"attempts": 2}, "rate_limit": {"per_second": 2}}
+    path = f"/endpoints/{api.endpoint('*', **limits)}"
 
-    taken = api.patch(path, {"retry_policy": None})
+    taken = api.patch(path, {"retry_policy": None, "rate_limit": None})
     refused = api.patch(path, {"timeout_s": None})
 
     assert taken.json is not None
-    assert taken.json["retry_policy"] is None
+    assert (taken.json["retry_policy"], taken.json["rate_limit"]) == (None, None)
     assert refused.status_code == 422
     assert list(errors(refused)) == ["timeout_s"]
 
@@ -190,9 +204,194 @@ def test_an_endpoint_is_paused_and_resumed_by_its_status(api: Api) -> None:
     assert (resumed["status"], resumed["status_reason"]) == ("active", None)
 
 
-@pytest.mark.parametrize("status", ["disabled", "deleted", "", None, 1])
+def test_an_endpoint_is_disabled_with_a_reason(api: Api) -> None:
+    """Held as paused; the reason is the caller's, and resuming forgets it."""
+    path = f"/endpoints/{api.endpoint('*')}"
+
+    shown = api.patch(path, {"status": "disabled", "status_reason": "contract ended"}).json
+    assert shown is not None
+    assert (shown["status"], shown["status_reason"]) == ("disabled", "contract ended")
+    assert (shown["lane"]["state"], shown["lane"]["reason"]) == ("disabled", "contract ended")
+    assert shown["lane"]["open_at"] is None
+    resumed = api.patch(path, {"status": "active"}).json
+
+    assert resumed is not None
+    assert (resumed["status"], resumed["status_reason"]) == ("active", None)
+    assert resumed["lane"]["state"] == "open"
+
+
+def test_resuming_releases_what_is_asked_for(api: Api, connection: psycopg.Connection) -> None:
+    """``release`` with its mode and time; other fields of the request change with it."""
+    path = f"/endpoints/{api.endpoint('*')}"
+    api.patch(path, {"status": "paused"})
+    emit(connection, 2)
+    connection.execute("SELECT pg_sleep(0.005)")
+    since = one(connection, "SELECT to_char(now() AT TIME ZONE 'Asia/Tokyo', "
+                            "'YYYY-MM-DD\"T\"HH24:MI:SS.US+09:00')")  # fmt: skip
+    emit(connection)
+    release = {"mode": "since", "since": since}
+
+    shown = api.patch(path, {"status": "active", "release": release, "description": "d"}).json
+
+    assert shown is not None
+    assert (shown["status"], shown["description"]) == ("active", "d")
+    assert statuses(connection) == {"pending": 1, "cancelled": 2}
+    api.patch(path, {"status": "paused"})
+    api.patch(path, {"status": "active", "release": {"mode": "none"}})
+    assert statuses(connection) == {"cancelled": 3}
+    assert one(
+        connection,
+        "SELECT count(*) FROM webhooks.audit_log WHERE action = 'endpoint.resume' "
+        "AND detail @> '{\"release\": \"since\", \"cancelled\": 2}'",
+    ) == 1  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("release", "field"),
+    [
+        (None, "release"),
+        ("all", "release"),
+        ({}, "release.mode"),
+        ({"mode": "some"}, "release.mode"),
+        ({"mode": ["all"]}, "release.mode"),
+        ({"mode": "since"}, "release.since"),
+        ({"mode": "none", "since": "2026-11-30T00:00:00Z"}, "release.since"),
+        ({"mode": "all", "until": 1}, "release.until"),
+        *(
+            ({"mode": "since", "since": text}, "release.since")
+            for text in (
+                "", "yesterday", 1764540000, "2026-11-30", "2026-11-30T12:00:00",
+                "2026-02-30T12:00:00Z", "2026-11-30T24:00:00Z", "2026-11-30T23:59:60Z",
+                "10000-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00", "infinity", "now",
+                "2026-11-30T12:00:00+99:00", "0000-01-01T00:00:00Z", "\0",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_wrong_release_is_named_and_changes_nothing(
+    api: Api, connection: psycopg.Connection, release: Any, field: str
+) -> None:
+    """422, the endpoint stays paused, all is still held (W203)."""
+    path = f"/endpoints/{api.endpoint('*')}"
+    api.patch(path, {"status": "paused"})
+    emit(connection)
+
+    answer = api.patch(path, {"status": "active", "release": release, "description": "x"})
+
+    assert answer.status_code == 422
+    assert list(errors(answer)) == [field]
+    shown = api.get(path).json
+    assert shown is not None
+    assert (shown["status"], shown["description"]) == ("paused", "")
+    assert statuses(connection) == {"pending": 1}
+
+
+LANES: list[tuple[str, dict[str, Any]]] = [
+    ("", {"state": "open", "open_at": None, "reason": None, "failures": 0}),
+    ("rate_open_at = 'infinity'", {"state": "rate_limited", "reason": None}),
+    (
+        "open_at = '2090-01-01T00:00:00Z', closed_reason = 'slow down', failures = 2",
+        {"state": "throttled", "open_at": "2090-01-01T00:00:00.000000Z", "reason": "slow down"},
+    ),
+    (
+        "open_at = now() - interval '1 s', broken_s = 60, closed_reason = 'breaker', "
+        "failures = 12, failing_since = '2026-11-30T12:00:00Z', failed_at = now(), "
+        "last_error = 'http_5xx', last_status_code = 502, "
+        "last_delivery_id = '00000000-0000-0000-0000-000000000000'",
+        {"state": "broken", "open_at": None, "reason": "breaker", "failures": 12,
+         "failing_since": "2026-11-30T12:00:00.000000Z", "last_error": "http_5xx",
+         "last_status_code": 502, "last_delivery": f"dlv_{26 * '0'}",
+         "broken_s": 60, "warned_at": None, "disable_at": None},
+    ),
+    (
+        "failing_since = '2026-11-28T12:00:00Z', warned_at = '2026-11-30T12:00:00Z'",
+        {"warned_at": "2026-11-30T12:00:00.000000Z", "disable_at": "2026-12-03T12:00:00.000000Z"},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("columns", "expected"), LANES)
+def test_the_lane_is_shown_as_it_stands(
+    api: Api, connection: psycopg.Connection, columns: str, expected: dict[str, Any]
+) -> None:
+    """Its state by the database's clock, the last failure, when it is disabled; in lists too."""
+    endpoint = api.endpoint("*")
+    if columns:
+        connection.execute(f"UPDATE webhooks.lanes SET {columns}")
+
+    one_lane = (api.get(f"/endpoints/{endpoint}").json or {})["lane"]
+    listed = (api.get("/endpoints").json or {})["data"][0]["lane"]
+
+    assert {name: one_lane[name] for name in expected} == expected
+    assert listed == one_lane
+
+
+def test_the_evidence_of_the_engine_is_shown(api: Api, connection: psycopg.Connection) -> None:
+    """With public ids and times in UTC; a delivery can be looked up by it."""
+    endpoint = api.endpoint("*")
+    connection.execute(
+        "UPDATE webhooks.endpoints SET status = 'disabled', status_evidence = jsonb_build_object("
+        "'failures', 214, 'failing_since', '2026-11-25T12:00:00.5+02:00'::timestamptz, "
+        "'failed_at', '2026-11-30T10:00:00Z'::timestamptz, 'last_error', 'timeout', "
+        "'last_status_code', NULL, 'last_delivery_id', webhooks.uuid7())"
+    )
+
+    shown = (api.get(f"/endpoints/{endpoint}").json or {})["status_evidence"]
+
+    assert re.fullmatch(r"dlv_[0-9a-z]{26}", shown.pop("last_delivery"))
+    assert shown == {
+        "failures": 214,
+        "failing_since": "2026-11-25T10:00:00.500000Z",
+        "failed_at": "2026-11-30T10:00:00.000000Z",
+        "last_error": "timeout",
+        "last_status_code": None,
+    }
+
+
+def test_the_retry_ladder_in_force_is_shown_with_its_source(
+    api: Api, connection: psycopg.Connection
+) -> None:
+    """The endpoint's own, else its tenant's, else the installation's."""
+    path = f"/endpoints/{api.endpoint('*')}"
+
+    def ladder() -> tuple[str, list[float]]:
+        shown = (api.get(path).json or {})["retry_ladder"]
+        assert shown["attempts"] == len(shown["rungs"])
+        assert shown["total_s"] == shown["rungs"][-1]["elapsed_s"]
+        return shown["source"], [rung["wait_s"] for rung in shown["rungs"]]
+
+    usual = [0, 10, 40, 160, 640, 2560, 10_240, 40_960, 86_400, 86_400]
+    assert ladder() == ("installation", usual)
+    connection.execute("UPDATE webhooks.tenants SET retry_policy = '{\"delays_s\": [5, 6]}'")
+    assert ladder() == ("tenant", [0, 5, 6])
+    api.patch(path, {"retry_policy": {"base_s": 1, "factor": 1, "attempts": 3}})
+    assert ladder() == ("endpoint", [0, 1, 1])
+
+
+def test_a_list_asks_as_often_for_many_endpoints_as_for_one(app: Flask, api: Api) -> None:
+    """No query per row."""
+    counts = []
+    for more in (1, 8):
+        for _ in range(more):
+            api.endpoint("*")
+        seen: list[str] = []
+        with app.app_context():
+            engine = db.engine
+
+        def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+            seen.append(statement)  # noqa: B023 - used within the round alone
+
+        event.listen(engine, "before_cursor_execute", note)
+        assert len((api.get("/endpoints").json or {})["data"]) >= more
+        event.remove(engine, "before_cursor_execute", note)
+        counts.append(len(seen))
+
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("status", ["deleted", "", None, 1])
 def test_no_other_status_can_be_set(api: Api, status: object) -> None:
-    """disabled is the engine's verdict, not a wish."""
+    """Active, paused and disabled are all there is."""
     path = f"/endpoints/{api.endpoint('*')}"
 
     answer = api.patch(path, {"status": status, "description": "x"})

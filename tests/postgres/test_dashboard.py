@@ -84,7 +84,7 @@ def test_a_viewer_reads_but_changes_nothing(app: Flask, connection: psycopg.Conn
     for path in changing:
         assert post(viewer, path).status_code == 403, path
     for path in pages(rows):
-        form = path.endswith(("/new", "/edit", "/delete", "/send"))
+        form = path.endswith(("/new", "/edit", "/delete", "/resume", "/send"))
         assert viewer.get(path).status_code == (403 if form else 200), path
     html = viewer.get(path_of("dlv", rows["dead"])).text
     assert "Acme GmbH" not in html

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC
 
 import psycopg
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from markupsafe import escape
 from werkzeug.test import TestResponse
 
 from tests.pages import HOSTILE, path_of, post, signed_in
-from tests.queue import one
+from tests.queue import emit, one, statuses
 from webhooks import ids
 
 
@@ -58,6 +60,11 @@ def test_the_secret_is_shown_once(owner: FlaskClient, connection: psycopg.Connec
         ("timeout_s", "nan"),
         ("max_in_flight", "0"),
         ("max_in_flight", "1.5"),
+        ("max_in_flight", "9" * 5000),
+        ("rate_per_second", "fast"),
+        ("rate_per_second", "0"),
+        ("rate_per_second", "1e999"),
+        ("rate_burst", "5"),
         ("tenant", "nobody"),
     ],
 )
@@ -74,6 +81,173 @@ def test_a_wrong_field_is_named_and_nothing_is_lost(
     if field != "description":
         assert "what I typed" in answer.text
     assert one(connection, "SELECT count(*) FROM webhooks.endpoints") == 0
+
+
+@pytest.mark.parametrize(
+    ("retry", "field", "value"),
+    [
+        ("exponential", "retry_base_s", "-1"),
+        ("exponential", "retry_base_s", "nan"),
+        ("exponential", "retry_factor", "inf"),
+        ("exponential", "retry_cap_s", "soon"),
+        ("exponential", "retry_attempts", "1.5"),
+        ("exponential", "retry_attempts", "9" * 5000),
+        ("list", "retry_delays", "5 apples"),
+        ("list", "retry_delays", "-5"),
+        ("list", "retry_delays", "8d"),
+        ("list", "retry_delays", "9" * 5000),
+        ("list", "retry_delays", "1 " * 100),
+        ("list", "retry_delays", HOSTILE),
+    ],
+)
+@pytest.mark.parametrize("button", ["save", "preview"])
+def test_a_wrong_retry_policy_is_named_and_kept_as_typed(
+    owner: FlaskClient,
+    connection: psycopg.Connection,
+    retry: str,
+    field: str,
+    value: str,
+    button: str,
+) -> None:
+    """Beside its field when saving, in the preview in any case; never an error page (W084)."""
+    more = {"preview": "1"} if button == "preview" else {}
+    answer = register(owner, retry=retry, description="what I typed", **{field: value}, **more)
+
+    assert answer.status_code == (200 if more else 422)
+    assert (f'id="{field}-error"' in answer.text) is (not more)
+    assert re.search(rf'name="retry" value="{retry}" checked', answer.text)
+    preview = answer.text.partition('id="preview"')[2].partition("</div>")[0]
+    assert 'class="error"' in preview
+    assert "what I typed" in answer.text
+    assert escape(value) in answer.text
+    assert one(connection, "SELECT count(*) FROM webhooks.endpoints") == 0
+
+
+def test_the_preview_shows_the_ladder_and_saves_nothing(
+    owner: FlaskClient, connection: psycopg.Connection
+) -> None:
+    """For a new endpoint and for one that is there; by whose policy, too."""
+    typed = {"retry": "list", "retry_delays": "30s, 5m 2h;1d", "preview": "1"}
+
+    answer = register(owner, **typed)
+
+    assert answer.status_code == 200
+    assert "After 30 s, 5 min, 2 h, 24 h: 5 attempts over about 26 hours." in answer.text
+    assert "The policy of this endpoint." in answer.text
+    register(owner)
+    path = path_of("ep", one(connection, "SELECT id FROM webhooks.endpoints"))
+    answer = post(owner, path, ENDPOINT | typed)
+    assert "5 attempts over about 26 hours" in answer.text
+    assert one(connection, "SELECT retry_policy FROM webhooks.endpoints") is None
+    connection.execute("UPDATE webhooks.tenants SET retry_policy = '{\"delays_s\": [7]}'")
+    for html in (owner.get("/endpoints/new").text, owner.get(f"{path}/edit").text):
+        assert "After 7 s: 2 attempts over about 7 seconds." in html
+        assert "By the policy of its tenant." in html
+
+
+def test_limits_and_retries_are_saved_and_shown(
+    owner: FlaskClient, connection: psycopg.Connection
+) -> None:
+    """As they were typed; an empty rate is none, the usual choice takes the policy back."""
+    register(
+        owner, rate_per_second="2.5", retry="exponential", retry_base_s="0.5", retry_factor="2",
+        retry_cap_s="60", retry_attempts="4",
+    )  # fmt: skip
+    columns = "SELECT retry_policy, rate_limit, rate_burst FROM webhooks.endpoints"
+    policy = {"base_s": 0.5, "factor": 2, "cap_s": 60, "attempts": 4}
+    assert connection.execute(columns).fetchone() == (policy, 2.5, 3)
+    path = path_of("ep", one(connection, "SELECT id FROM webhooks.endpoints"))
+    html = owner.get(path).text
+    assert "2.5 attempts a second, up to 3 at once" in html
+    assert "After 0.5 s, 1 s, 2 s: 4 attempts" in html
+
+    post(owner, path, ENDPOINT | {"retry": "list", "retry_delays": "1, 2m"})
+    assert connection.execute(columns).fetchone() == ({"delays_s": [1, 120]}, None, None)
+    assert re.search(r'name="retry_delays"[^>]*value="1, 120"', owner.get(f"{path}/edit").text)
+    post(owner, path, ENDPOINT | {"retry": "default"})
+
+    assert connection.execute(columns).fetchone() == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    ['{"attempts": 3}', '{"base_s": 12345.678, "factor": 1.1}', '{"delays_s": [0.25, 1e5]}',
+     '{"delays_s": []}', "null"],
+)  # fmt: skip
+def test_saving_the_form_as_it_came_changes_nothing(
+    owner: FlaskClient, connection: psycopg.Connection, policy: str
+) -> None:
+    """No field is rounded, and no policy is spelled out that was not (W174)."""
+    register(owner, rate_per_second="0.3", rate_burst="7")
+    connection.execute("UPDATE webhooks.endpoints SET retry_policy = NULLIF(%s, 'null')::jsonb",
+                       [policy])  # fmt: skip
+    path = path_of("ep", one(connection, "SELECT id FROM webhooks.endpoints"))
+    page = owner.get(f"{path}/edit").text
+    fields = dict(re.findall(r'<input id="\w+" name="(\w+)"[^>]*value="([^"]*)"', page))
+    fields["event_types"] = re.findall(r"<textarea[^>]*>([^<]*)<", page)[0]
+    fields["retry"] = re.findall(r'name="retry" value="(\w+)" checked', page)[0]
+
+    assert post(owner, path, fields).status_code == 303
+
+    assert one(connection, "SELECT count(*) FROM webhooks.audit_log WHERE action = %s",
+               "endpoint.update") == 0  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("release", "since", "left", "says"),
+    [
+        ("all", "", {"pending": 2}, "on their way"),
+        ("since", "2020-01-01T00:00", {"pending": 2}, "0 older ones are cancelled"),
+        ("since", "2020-01-01T00:00:05.5+09:00", {"pending": 2}, "0 older ones are cancelled"),
+        ("none", "", {"cancelled": 2}, "2 deliveries that were held are cancelled"),
+    ],
+)
+def test_resuming_asks_what_is_released(
+    owner: FlaskClient,
+    connection: psycopg.Connection,
+    release: str,
+    since: str,
+    left: dict[str, int],
+    says: str,
+) -> None:
+    """The page tells how many wait and proposes when it was closed; times are UTC."""
+    register(owner, event_types="*")
+    path = path_of("ep", one(connection, "SELECT id FROM webhooks.endpoints"))
+    post(owner, f"{path}/pause")
+    emit(connection, 2)
+    html = owner.get(f"{path}/resume").text
+    assert "2 deliveries are waiting for it." in html
+    closed = one(connection, "SELECT status_changed_at FROM webhooks.endpoints")
+    assert f'value="{closed.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"' in html
+
+    answer = post(owner, f"{path}/resume", {"release": release, "since": since})
+
+    assert answer.location == path
+    assert says in owner.get(path).text
+    assert statuses(connection) == left
+
+
+@pytest.mark.parametrize(
+    "since", ["", "yesterday", "2999-01-01T00:00", "2026-02-30T00:00", HOSTILE]
+)
+def test_a_wrong_time_is_named_and_the_endpoint_stays_paused(
+    owner: FlaskClient, connection: psycopg.Connection, since: str
+) -> None:
+    """422, the choice and what was typed still there, nothing cancelled."""
+    register(owner, event_types="*")
+    path = path_of("ep", one(connection, "SELECT id FROM webhooks.endpoints"))
+    post(owner, f"{path}/pause")
+    emit(connection)
+
+    answer = post(owner, f"{path}/resume", {"release": "since", "since": since})
+
+    assert answer.status_code == 422
+    assert 'id="since-error"' in answer.text
+    assert 'value="since" checked' in answer.text
+    assert f'value="{escape(since)}"' in answer.text
+    assert statuses(connection) == {"pending": 1}
+    assert post(owner, f"{path}/resume", {"release": "some"}).status_code == 422
+    assert one(connection, "SELECT status FROM webhooks.endpoints") == "paused"
 
 
 def test_an_endpoint_is_changed_paused_resumed_and_deleted(

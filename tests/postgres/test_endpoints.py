@@ -12,9 +12,10 @@ import pytest
 from flask import Flask
 
 from tests.api import URL
+from tests.endpoints import create, lane
 from tests.queue import claim, emit, one, register, statuses
 from webhooks import endpoints, tenants
-from webhooks.models import Endpoint, Tenant
+from webhooks.db import EVER_SINCE
 from webhooks.secrets import Keyring, Place
 from webhooks.settings import Settings
 
@@ -24,26 +25,6 @@ def context(app: Flask) -> Iterator[Flask]:
     """The app, in its context."""
     with app.app_context():
         yield app
-
-
-def create(app: Flask, tenant: str = "default", **fields: Any) -> tuple[Endpoint, str]:
-    found = tenants.find(tenant)
-    assert isinstance(found, Tenant)
-    values: dict[str, Any] = {"url": URL, "event_types": ["*"], **fields}
-    return endpoints.create(
-        found,
-        app.extensions["webhooks_settings"],
-        app.extensions["webhooks_keyring"],
-        actor="ada",
-        **values,
-    )
-
-
-def lane(connection: psycopg.Connection) -> dict[str, Any]:
-    with connection.cursor(row_factory=psycopg.rows.dict_row) as cursor:
-        row = cursor.execute("SELECT *, open_at <= now() AS open FROM webhooks.lanes").fetchone()
-    assert row is not None
-    return row
 
 
 def test_an_endpoint_comes_with_all_that_delivering_needs(
@@ -116,6 +97,19 @@ BAD: list[tuple[str, Any, str]] = [
     ("timeout_s", 61, "timeout_s"),
     ("timeout_s", float("nan"), "timeout_s"),
     ("timeout_s", float("inf"), "timeout_s"),
+    ("rate_limit", {}, "rate_limit.per_second"),
+    ("rate_limit", {"per_second": 0}, "rate_limit.per_second"),
+    ("rate_limit", {"per_second": 1e-300}, "rate_limit.per_second"),
+    ("rate_limit", {"per_second": float("nan")}, "rate_limit.per_second"),
+    ("rate_limit", {"per_second": float("inf")}, "rate_limit.per_second"),
+    ("rate_limit", {"per_second": 100_001}, "rate_limit.per_second"),
+    ("rate_limit", {"per_second": True}, "rate_limit.per_second"),
+    ("rate_limit", {"per_second": "5"}, "rate_limit.per_second"),
+    ("rate_limit", {"per_second": 5, "burst": 0}, "rate_limit.burst"),
+    ("rate_limit", {"per_second": 5, "burst": 2.5}, "rate_limit.burst"),
+    ("rate_limit", {"per_second": 5, "burst": 10**5000}, "rate_limit.burst"),
+    ("rate_limit", {"per_second": 1000, "burst": 49}, "rate_limit.burst"),
+    ("rate_limit", {"per_second": 5, "per_minute": 1}, "rate_limit.per_minute"),
     ("retry_policy", {"base_s": -1}, "retry_policy.base_s"),
     ("retry_policy", {"attempts": 101}, "retry_policy.attempts"),
     ("retry_policy", {"delays_s": "x"}, "retry_policy.delays_s"),
@@ -215,49 +209,40 @@ def test_concurrent_updates_of_event_types_do_not_collide(
     assert one(connection, "SELECT count(*) FROM webhooks.subscriptions") == 2
 
 
-def test_a_paused_endpoint_holds_its_deliveries(
-    context: Flask, connection: psycopg.Connection
+def test_the_lane_follows_the_rate_limit(
+    context: Flask, settings: Settings, connection: psycopg.Connection
 ) -> None:
-    """Held is pending behind a closed lane; resuming releases all of it."""
-    endpoint, _ = create(context)
-    worker = register(connection)
+    """Its columns are the endpoint's; a new rate counts from now on, another change does not."""
+    endpoint, _ = create(context, rate_limit={"per_second": 2.5})
+    assert (endpoint.rate_limit, endpoint.rate_burst) == (2.5, 3)
+    assert (lane(connection)["rate_limit"], lane(connection)["rate_burst"]) == (2.5, 3)
+    connection.execute("UPDATE webhooks.lanes SET rate_open_at = now() + interval '1 hour'")
+    ahead = lane(connection)["rate_open_at"]
 
-    endpoints.pause(endpoint, actor="ada")
-    emit(connection, 3)
-    held = claim(connection, worker)
-    reason = endpoint.status_reason
-    endpoints.resume(endpoint, actor="bob")
-
-    assert (held, reason) == ((), "paused by ada")
-    assert (endpoint.status, endpoint.status_reason) == ("active", None)
-    assert len(claim(connection, worker)) == 3
-
-
-def test_resuming_forgets_the_failures_and_wakes_the_workers(
-    context: Flask, connection: psycopg.Connection
-) -> None:
-    """One more failure after it must not disable the endpoint again (W090)."""
-    calls: list[bool] = []
-
-    class Recorder:
-        def notify(self) -> None:
-            calls.append(True)
-
-    context.extensions["webhooks_notifier"] = Recorder()
-    endpoint, _ = create(context)
-    connection.execute(
-        "UPDATE webhooks.lanes SET failures = 19, blocked = 2, failing_since = now(), "
-        "open_at = 'infinity', closed_reason = 'broken'"
-    )
-    connection.execute("UPDATE webhooks.endpoints SET status = 'disabled', status_reason = 'x'")
-
-    endpoints.resume(endpoint, actor="ada")
+    endpoints.update(endpoint, settings, actor="ada", max_in_flight=7)
+    assert lane(connection)["rate_open_at"] == ahead
+    endpoints.update(endpoint, settings, actor="ada", rate_limit={"per_second": 2.5, "burst": 9})
 
     now = lane(connection)
-    assert (now["failures"], now["blocked"], now["failing_since"]) == (0, 0, None)
-    assert (now["open"], now["closed_reason"]) == (True, None)
-    assert endpoint.status == "active"
-    assert calls == [True]
+    assert (now["rate_limit"], now["rate_burst"], now["rate_open_at"]) == (2.5, 9, EVER_SINCE)
+    assert now["max_in_flight"] == 7
+    endpoints.update(endpoint, settings, actor="ada", rate_limit=None)
+    assert (lane(connection)["rate_limit"], lane(connection)["rate_burst"]) == (None, None)
+
+
+@pytest.mark.parametrize(("per_second", "burst"), [(0.001, 1), (1, 1), (19.5, 20), (1000, 1000)])
+def test_a_burst_defaults_to_one_second(context: Flask, per_second: float, burst: int) -> None:
+    """Rounded up, at least one."""
+    endpoint, _ = create(context, rate_limit={"per_second": per_second})
+
+    assert endpoint.rate_burst == burst
+
+
+def test_the_least_burst_is_a_twentieth_of_a_second(context: Flask) -> None:
+    """As much as falls due between two looks of a worker: 50 of 1,000 a second."""
+    endpoint, _ = create(context, rate_limit={"per_second": 1000, "burst": 50})
+
+    assert endpoint.rate_burst == 50
 
 
 def test_a_deleted_endpoint_leaves_a_tombstone_and_its_history(
@@ -320,6 +305,7 @@ def test_every_change_is_in_the_audit_log_without_a_secret(
     endpoint, secret = create(context, url=f"{URL}?token=canary")
 
     endpoints.update(endpoint, settings, actor="bob", description="new", url=f"{URL}2?t=canary")
+    endpoints.pause(endpoint, actor="eve")
     endpoints.pause(endpoint, actor="eve")
     endpoints.resume(endpoint, actor="eve")
     endpoints.delete(endpoint, actor="ada")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 import random
 import statistics
 from collections import Counter
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Any
 
@@ -14,7 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhooks.attempt import ErrorClass, Outcome
-from webhooks.backoff import Policy, PolicyError, delay
+from webhooks.backoff import (
+    Policy,
+    PolicyError,
+    Source,
+    delay,
+    describe,
+    duration,
+    in_force,
+    ladder,
+)
 from webhooks.settings import Settings
 
 FAILED = Outcome(ErrorClass.HTTP_5XX, status_code=500)
@@ -88,10 +99,20 @@ def test_410_is_final() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "waited"), [(0.0, 10.0), (5.0, 10.0), (120.0, 120.0), (86_400.0, 86_400.0)]
+    ("asked", "waited"),
+    [
+        (0.0, 10.0),
+        (5.0, 10.0),
+        (120.0, 120.0),
+        (86_400.0, 86_400.0),
+        (-5.0, 10.0),
+        (math.nan, 10.0),
+        (1e300, 604_800.0),
+        (math.inf, 604_800.0),
+    ],
 )
 def test_retry_after_is_the_least_that_is_waited(asked: float, waited: float) -> None:
-    """A receiver may ask for more time than the ladder gives, not for less."""
+    """A receiver may ask for more time than the ladder gives, not for less, nor for ever."""
     outcome = Outcome(ErrorClass.HTTP_5XX, status_code=503, retry_after_s=asked)
     assert seconds(DEFAULT, 1, outcome) == waited
 
@@ -160,3 +181,112 @@ def test_wrong_policy_names_the_field(value: dict[str, Any], field: str) -> None
 
     assert str(caught.value).startswith(f"{field}: ")
     assert len(str(caught.value)) > len(field) + 15
+
+
+@pytest.mark.parametrize(
+    "number",
+    [10**5000, -(10**5000), [10**5000], math.nan, math.inf, True, "9"],
+    ids=["huge", "hugely negative", "list", "nan", "infinity", "true", "text"],
+)
+@pytest.mark.parametrize("name", ["base_s", "factor", "cap_s", "attempts", "delays_s"])
+def test_a_number_that_is_none_is_named_shortly(name: str, number: object) -> None:
+    """Not even one that Python refuses to print breaks the message (W197)."""
+    with pytest.raises(PolicyError) as caught:
+        Policy.parse({name: [number] if name == "delays_s" else number})
+
+    assert caught.value.field.partition("[")[0] == name
+    assert len(caught.value.message) < 200
+
+
+def test_the_ladder_lists_every_attempt() -> None:
+    """Number, wait before it, time since the first: the default's, computed by hand."""
+    rungs = [(r.attempt, r.wait_s, r.elapsed_s) for r in ladder(DEFAULT)]
+
+    assert rungs[:4] == [(1, 0, 0), (2, 10, 10), (3, 40, 50), (4, 160, 210)]
+    assert rungs[-2:] == [(9, 86_400, 141_010), (10, 86_400, 227_410)]
+    assert [r.wait_s for r in ladder(Policy.parse({"delays_s": [7, 0]}))] == [0, 7, 0]
+    assert len(ladder(Policy(attempts=1))) == 1
+
+
+def test_a_steep_ladder_ends_at_the_cap() -> None:
+    """Factor 5 over 50 attempts: the wait is the cap, not an overflow (W084)."""
+    rungs = ladder(Policy.parse({"factor": 5, "attempts": 50}))
+
+    assert [r.wait_s for r in rungs[1:]] == [min(10 * 5**n, 86_400) for n in range(49)]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+NAMES = st.sampled_from(["base_s", "factor", "cap_s", "attempts", "delays_s"]) | st.text(max_size=5)
+POLICIES = st.dictionaries(NAMES, JSON | st.floats(0, 1e6) | st.integers(0, 110), max_size=4)
+
+
+@given(
+    POLICIES, st.integers(1, 12) | st.integers(1, 100_000), st.floats(-1, 1),
+    st.none() | st.floats(allow_nan=True, allow_infinity=True),
+)  # fmt: skip
+def test_no_policy_and_no_outcome_breaks_a_delay(
+    given_policy: dict[str, Any], tries: int, jitter: float, retry_after_s: float | None
+) -> None:
+    """Whatever is given is refused by field, or its waits stay within days (W084)."""
+    try:
+        policy = Policy.parse(given_policy)
+    except PolicyError:
+        return
+    failed = Outcome(ErrorClass.HTTP_5XX, status_code=503, retry_after_s=retry_after_s)
+
+    wait = delay(policy, tries, failed, jitter)
+
+    assert wait is None or timedelta(0) <= wait <= timedelta(days=7 * 1.2 + 0.001)
+    assert wait is None or datetime(2026, 12, 1) + wait < datetime(2027, 1, 1)  # noqa: DTZ001
+    assert (wait is None) is (tries >= policy.attempts)
+    rungs = ladder(policy)
+    assert len(rungs) == policy.attempts <= 100
+    assert all(0 <= rung.wait_s <= 604_800 for rung in rungs)
+    assert math.isclose(rungs[-1].elapsed_s, math.fsum(r.wait_s for r in rungs), abs_tol=1e-6)
+    assert describe(policy)
+    assert Policy.parse(json.loads(json.dumps(given_policy))) == policy
+
+
+def test_the_nearest_policy_is_in_force() -> None:
+    """The endpoint's own, else its tenant's, else the installation's."""
+    own, tenant, settings = {"attempts": 2}, {"delays_s": [5]}, Settings(retry_attempts=7)
+
+    assert in_force(own, tenant, settings) == (Policy(attempts=2), Source.ENDPOINT)
+    assert in_force(None, tenant, settings) == (Policy.parse(tenant), Source.TENANT)
+    assert in_force(None, None, settings) == (Policy(attempts=7), Source.INSTALLATION)
+
+
+def test_a_stored_policy_that_cannot_be_read_counts_for_nothing() -> None:
+    """As in the dispatcher: the installation's is followed, and no page breaks."""
+    found = in_force({"attempts": "many"}, {"attempts": 3}, Settings())
+
+    assert found == (DEFAULT, Source.INSTALLATION)
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ({}, "after 10 s, 40 s, 2 min 40 s … 24 h: 10 attempts over about 2.6 days"),
+        ({"delays_s": [2, 4]}, "after 2 s, 4 s: 3 attempts over about 6 seconds"),
+        ({"delays_s": [0.5, 3600]}, "after 0.5 s, 1 h: 3 attempts over about 60 minutes"),
+        ({"delays_s": []}, "1 attempt, no retry"),
+    ],
+)
+def test_a_ladder_in_words(policy: dict[str, Any], words: str) -> None:
+    """A person reads when and for how long, not the parameters."""
+    assert describe(Policy.parse(policy)) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (59.4, "59.4 s"), (59.9, "1 min"), (160, "2 min 40 s"), (3599.9, "1 h"),
+     (10_240, "2 h 51 min"), (86_400, "24 h"), (172_799, "2 d"), (604_800, "7 d"),
+     (97_200 * 2, "2 d 6 h")],
+)  # fmt: skip
+def test_durations_in_words(seconds: float, words: str) -> None:
+    """Two units at most, rounded."""
+    assert duration(seconds) == words

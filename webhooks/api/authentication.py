@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import psycopg
-from flask import g, request
+from flask import current_app, g, request
 from sqlalchemy import select
 
 from webhooks import keys, tenants
 from webhooks.api.problems import Problem
 from webhooks.keys import Credential
 from webhooks.models import Tenant, db
+from webhooks.verified_keys import VerifiedKeys
+from webhooks.web_database import psycopg_connection
 
 LONGEST_KEY = 200
 
@@ -25,7 +26,7 @@ def authenticate() -> None:
         raise _unauthorized("send the header Authorization: Bearer whk_live_…", "")
     if scheme.lower() != "bearer":
         raise _unauthorized("use the scheme Bearer in the header Authorization", "")
-    found = keys.authenticate(text.strip()) if len(text) <= LONGEST_KEY else None
+    found = _verified(text.strip()) if len(text) <= LONGEST_KEY else None
     if found is None:
         raise _unauthorized(
             "the API key is unknown or revoked; check that it is complete",
@@ -40,7 +41,7 @@ def credential() -> Credential:
     return found
 
 
-def acting_tenant(connection: psycopg.Connection, named: str | None) -> UUID:
+def acting_tenant(named: str | None) -> UUID:
     """Id of the tenant that an event is for: the named one, else the key's own.
 
     Raises Problem: 403 for another tenant than the key's, 422 for an unknown one.
@@ -49,7 +50,8 @@ def acting_tenant(connection: psycopg.Connection, named: str | None) -> UUID:
     if named is None or named == who.tenant_key:
         return who.tenant_id
     _refuse_foreign(who)
-    tenant_id = tenants.find_id(connection, named)
+    with psycopg_connection() as connection:
+        tenant_id = tenants.find_id(connection, named)
     if tenant_id is None:
         raise _unknown_tenant(named)
     return tenant_id
@@ -70,6 +72,16 @@ def tenant_to_change(named: str | None) -> Tenant:
 def tenant_to_read(named: str | None) -> UUID | None:
     """Whose rows a list shows: the named tenant's, else all that the key may see (None: all)."""
     return credential().scope if named is None else tenant_to_change(named).id
+
+
+def _verified(text: str) -> Credential | None:
+    cache: VerifiedKeys = current_app.extensions["webhooks_verified_keys"]
+    found, asked = cache.get(text), cache.clock()
+    if found is None:
+        found = keys.authenticate(text)
+        if found is not None:
+            cache.put(text, found, asked)
+    return found
 
 
 def _refuse_foreign(who: Credential) -> None:

@@ -144,7 +144,8 @@ def _malformed(body: bytes, text: str) -> str:
 
 def _field_error(text: str, expected: Any) -> FieldError:
     path = _PATH.search(text)
-    field = path[1] if path else ""
+    # Of an object with any keys it does not say which value it was.
+    field = path[1].replace("[...]", "") if path else ""
     message = text[: path.start()] if path else text
     if unknown := _UNKNOWN.match(message):
         fields = getattr(expected, "__struct_encode_fields__", ())

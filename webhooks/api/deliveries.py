@@ -73,17 +73,17 @@ def read(delivery_id: str) -> Response:
 
 @blueprint.post("/deliveries/<delivery_id>/replays")
 def replay(delivery_id: str) -> Response:
-    """Send a finished delivery again; 409 with the reason where that cannot be."""
+    """Send a finished delivery again; ``held`` says why it waits; 409 where it cannot be sent."""
     return _act(deliveries.replay, delivery_id)
 
 
 @blueprint.post("/deliveries/<delivery_id>/retries")
 def retry(delivery_id: str) -> Response:
-    """Make a scheduled retry pending at once; 409 in another state."""
+    """Make a scheduled retry pending at once; ``held`` says why it waits; 409 if it cannot be."""
     return _act(deliveries.retry_now, delivery_id)
 
 
-def _act(action: Callable[..., None], delivery_id: str) -> Response:
+def _act(action: Callable[..., object], delivery_id: str) -> Response:
     bodies.refuse_idempotency_key()
     who, value = credential(), _decoded(delivery_id)
     try:
@@ -119,7 +119,8 @@ def _attempts(delivery_id: UUID, since: datetime) -> Sequence[RowMapping]:
 
 
 def _shown(row: RowMapping) -> dict[str, Any]:
-    return delivery_lists.shown(row, delivery_lists.tenant_keys([row]))
+    closed = delivery_lists.closed_endpoints([row])
+    return delivery_lists.shown(row, delivery_lists.tenant_keys([row]), closed)
 
 
 def _shown_attempt(row: RowMapping) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from webhooks.api.bodies import timestamp
 from webhooks.api.pages import Place
 from webhooks.attempt import FINISHED, LIVE, Status
 from webhooks.db import FOREVER
-from webhooks.models import Tenant, db
+from webhooks.models import Endpoint, Tenant, db
 
 # Up to so many endpoints a tenant's history is merged from theirs, each by its own index.
 # A tenant with more is a large part of all traffic, and filtering the whole is quicker.
@@ -76,9 +76,12 @@ def page(wanted: Filter, size: int, after: Place | None = None) -> dict[str, Any
     if wanted.status not in LIVE and len(rows) <= size:
         in_history = after if after and after[0] != FOREVER else None
         rows += _finished(wanted, size + 1 - len(rows), in_history)
-    keys = tenant_keys(rows)
+    keys, closed = tenant_keys(rows), closed_endpoints(rows)
     return pages.page(
-        rows, size, lambda row: (row["finished_at"], row["id"]), lambda row: shown(row, keys)
+        rows,
+        size,
+        lambda row: (row["finished_at"], row["id"]),
+        lambda row: shown(row, keys, closed),
     )
 
 
@@ -88,8 +91,20 @@ def tenant_keys(rows: Sequence[RowMapping]) -> dict[UUID, str]:
     return {tenant.id: tenant.key for tenant in db.session.scalars(query)} if rows else {}
 
 
-def shown(row: RowMapping, keys: Mapping[UUID, str]) -> dict[str, Any]:
-    """A delivery as the API shows it."""
+def closed_endpoints(rows: Sequence[RowMapping]) -> dict[UUID, str]:
+    """Why pending ones among these are held: the endpoints that are paused or disabled."""
+    pending = {row["endpoint_id"] for row in rows if row["status"] == Status.PENDING}
+    if not pending:
+        return {}
+    query = select(Endpoint.id, Endpoint.status).where(
+        Endpoint.id.in_(pending), Endpoint.status != "active"
+    )
+    return {found.id: f"the endpoint is {found.status}" for found in db.session.execute(query)}
+
+
+def shown(row: RowMapping, keys: Mapping[UUID, str], closed: Mapping[UUID, str]) -> dict[str, Any]:
+    """A delivery as the API shows it; ``closed`` are the reasons of ``closed_endpoints``."""
+    held = closed.get(row["endpoint_id"]) if row["status"] == Status.PENDING else None
     return {
         "id": ids.encode(ids.DELIVERY, row["id"]),
         "tenant": keys[row["tenant_id"]],
@@ -98,6 +113,7 @@ def shown(row: RowMapping, keys: Mapping[UUID, str]) -> dict[str, Any]:
         "endpoint": ids.encode(ids.ENDPOINT, row["endpoint_id"]),
         "status": row["status"],
         "reason": row["reason"],
+        "held": held,
         "trigger": row["trigger"],
         "attempt_count": row["attempts"],
         "status_code": row["status_code"],

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from flask import Blueprint, Response, current_app, request, url_for
 from msgspec import UNSET, UnsetType
-from sqlalchemy import select
-from sqlalchemy.orm import joinedload, selectinload
 
 from webhooks import endpoints, ids
-from webhooks.api import bodies, pages
+from webhooks.api import bodies, endpoint_rows, pages
 from webhooks.api.authentication import credential, tenant_to_change, tenant_to_read
-from webhooks.api.bodies import answer, timestamp
+from webhooks.api.bodies import answer
 from webhooks.api.problems import Problem, not_found
 from webhooks.db import FOREVER
 from webhooks.endpoints import EndpointError
 from webhooks.models import Endpoint, db
+from webhooks.release import Release
 
 blueprint = Blueprint("endpoints", __name__)
 
@@ -32,10 +32,15 @@ class New(msgspec.Struct, forbid_unknown_fields=True):
     max_in_flight: int | None = None
     timeout_s: float | None = None
     retry_policy: dict[str, Any] | None = None
+    rate_limit: dict[str, Any] | None = None
 
 
 class Change(msgspec.Struct, forbid_unknown_fields=True):
-    """What to change; the rest stays. ``retry_policy`` null: the installation's again."""
+    """What to change; the rest stays.
+
+    ``retry_policy`` null: the tenant's or the installation's again; ``rate_limit`` null: none.
+    ``release`` says what is sent of what was held, where the status becomes active.
+    """
 
     url: str | UnsetType = UNSET
     event_types: list[str] | UnsetType = UNSET
@@ -43,7 +48,10 @@ class Change(msgspec.Struct, forbid_unknown_fields=True):
     max_in_flight: int | UnsetType = UNSET
     timeout_s: float | UnsetType = UNSET
     retry_policy: dict[str, Any] | UnsetType | None = UNSET
+    rate_limit: dict[str, Any] | UnsetType | None = UNSET
     status: str | UnsetType = UNSET
+    status_reason: str | UnsetType = UNSET
+    release: dict[str, Any] | UnsetType = UNSET
 
 
 _new = msgspec.json.Decoder(New)
@@ -63,7 +71,7 @@ def create() -> Response:
         )
     except EndpointError as error:
         raise Problem.of_field(422, error.field, error.message) from error
-    shown = _shown(endpoint)
+    shown = _shown(endpoint.id)
     location = url_for(".read", endpoint_id=shown["id"])
     return answer({**shown, "secret": secret}, 201, {"Location": location})
 
@@ -74,45 +82,34 @@ def list_() -> Response:
     pages.check_parameters("tenant", "limit", "cursor")
     size, after = pages.limit(), pages.cursor()
     tenant_id = tenant_to_read(request.args.get("tenant"))
-    query = (
-        select(Endpoint)
-        .options(joinedload(Endpoint.tenant), selectinload(Endpoint.subscriptions))
-        .where(Endpoint.deleted_at.is_(None))
-        .order_by(Endpoint.id.desc())
-        .limit(size + 1)
-    )
+    query = endpoint_rows.query().order_by(Endpoint.id.desc()).limit(size + 1)
     if tenant_id is not None:
         query = query.where(Endpoint.tenant_id == tenant_id)
     if after is not None:
         query = query.where(Endpoint.id < after[1])
-    rows = db.session.scalars(query).all()
-    return answer(pages.page(rows, size, lambda row: (FOREVER, row.id), _shown))
+    rows = db.session.execute(query).all()
+    return answer(pages.page(rows, size, lambda row: (FOREVER, row[0].id), endpoint_rows.shown))
 
 
 @blueprint.get("/endpoints/<endpoint_id>")
 def read(endpoint_id: str) -> Response:
     """One endpoint; its secret is not shown again."""
-    return answer(_shown(_find(endpoint_id)))
+    return answer(_shown(_find(endpoint_id).id))
 
 
 @blueprint.patch("/endpoints/<endpoint_id>")
 def update(endpoint_id: str) -> Response:
-    """Change the fields that are given; pause or resume by ``status``."""
+    """Change the fields that are given; pause, disable or resume by ``status``."""
     endpoint = _find(endpoint_id)
     given = msgspec.structs.asdict(bodies.read_struct(_change))
     fields = {name: value for name, value in given.items() if value is not UNSET}
-    status = fields.pop("status", endpoint.status)
-    if status not in (endpoint.status, "active", "paused"):
-        raise Problem.of_field(422, "status", f"{status[:40]!r} is not active or paused")
-    actor = credential().actor
-    if fields:
-        try:
-            endpoints.update(endpoint, bodies.settings(), actor=actor, **fields)
-        except EndpointError as error:
-            raise Problem.of_field(422, error.field, error.message) from error
-    if status != endpoint.status:
-        (endpoints.resume if status == "active" else endpoints.pause)(endpoint, actor=actor)
-    return answer(_shown(_find(endpoint_id)))
+    try:
+        if "release" in fields:
+            fields["release"] = Release.parse(fields["release"])
+        endpoints.update(endpoint, bodies.settings(), actor=credential().actor, **fields)
+    except EndpointError as error:
+        raise Problem.of_field(422, error.field, error.message) from error
+    return answer(_shown(_find(endpoint_id).id))
 
 
 @blueprint.delete("/endpoints/<endpoint_id>")
@@ -132,18 +129,8 @@ def _find(endpoint_id: str) -> Endpoint:
     return found
 
 
-def _shown(endpoint: Endpoint) -> dict[str, Any]:
-    return {
-        "id": ids.encode(ids.ENDPOINT, endpoint.id),
-        "tenant": endpoint.tenant.key,
-        "url": endpoint.url,
-        "description": endpoint.description,
-        "event_types": sorted(s.pattern for s in endpoint.subscriptions),
-        "status": endpoint.status,
-        "status_reason": endpoint.status_reason,
-        "max_in_flight": endpoint.max_in_flight,
-        "timeout_s": endpoint.timeout_s,
-        "retry_policy": endpoint.retry_policy,
-        "created_at": timestamp(endpoint.created_at),
-        "updated_at": timestamp(endpoint.updated_at),
-    }
+def _shown(endpoint_id: UUID) -> dict[str, Any]:
+    row = db.session.execute(endpoint_rows.query().where(Endpoint.id == endpoint_id)).first()
+    if row is None:
+        raise not_found("endpoint")
+    return endpoint_rows.shown(row)

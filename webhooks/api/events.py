@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
+from uuid import UUID
 
 import msgspec
-import psycopg
 from flask import Blueprint, Response, current_app, request, url_for
 from sqlalchemy import func, select
 
-from webhooks import events, ids
+from webhooks import events, fanouts, ids
 from webhooks.api import bodies, delivery_lists, pages
 from webhooks.api.authentication import acting_tenant, credential
 from webhooks.api.bodies import BYTE_ORDER_MARK, Invalid, Malformed, answer, timestamp
 from webhooks.api.delivery_lists import Filter
 from webhooks.api.problems import FieldError, Problem, not_found
 from webhooks.events import Accepted, Conflict, EventError, NewEvent
+from webhooks.group_commit import GroupCommit
 from webhooks.models import Event, Tenant, db
 from webhooks.web_database import psycopg_connection
 
@@ -47,11 +49,11 @@ def emit() -> Response:
         body = bodies.read(bodies.settings().max_payload_bytes + bodies.ENVELOPE_BYTES)
         envelope = _decode(body)
         key = _idempotency_key(envelope)
-        with psycopg_connection() as connection:
-            tenant_id = acting_tenant(connection, envelope.tenant)
-            accepted = events.emit(
-                connection, tenant_id, envelope.type, bytes(envelope.payload), key
-            )
+        event = NewEvent(
+            acting_tenant(envelope.tenant), envelope.type, bytes(envelope.payload), key
+        )
+        events.check(event)
+        accepted = _group_commit().store(event)
     except EventError as error:
         raise Problem.of_field(422, error.field, error.message) from error
     except Conflict as error:
@@ -69,8 +71,9 @@ def emit_batch() -> Response:
     """
     bodies.refuse_idempotency_key("give idempotency_key in each item instead")
     items = _items(bodies.read(BATCH_BYTES, bodies.JSON, NDJSON))
+    tenant_of = cache(acting_tenant)
+    checked = [_check_item(tenant_of, item) for item in items]
     with psycopg_connection() as connection:
-        checked = [_check_item(connection, item) for item in items]
         stored = events.emit_many(connection, [e for e in checked if isinstance(e, NewEvent)])
     _wake(stored)
     verdicts = iter(stored)
@@ -86,15 +89,21 @@ def emit_batch() -> Response:
 
 @blueprint.get("/events/<event_id>")
 def read(event_id: str) -> Response:
-    """An event without its payload, and the first page of its deliveries."""
+    """An event without its payload, and the first page of its deliveries.
+
+    ``fanout`` tells how many deliveries have been made, as long as some are still to come.
+    """
     columns = (
         Event.id,
+        Event.tenant_id,
         Event.type,
         Event.created_at,
         func.length(Event.payload).label("payload_bytes"),
         Tenant.key.label("tenant"),
     )
     row = _find(event_id, *columns)
+    with psycopg_connection() as connection:
+        fanout = fanouts.progress(connection, row.tenant_id, row.id)
     return answer(
         {
             "id": event_id,
@@ -103,6 +112,7 @@ def read(event_id: str) -> Response:
             "created_at": timestamp(row.created_at),
             "payload_bytes": row.payload_bytes,
             "payload_url": url_for(".payload", event_id=event_id),
+            **({"fanout": {"expanded": fanout.expanded, "of": fanout.of}} if fanout else {}),
             "deliveries": delivery_lists.page(Filter(event_id=row.id), pages.DEFAULT_LIMIT),
         }
     )
@@ -178,21 +188,28 @@ def _items(body: bytes) -> list[Any]:
     return items
 
 
-def _check_item(connection: psycopg.Connection, item: bytes | msgspec.Raw) -> NewEvent | Problem:
+def _check_item(
+    tenant_of: Callable[[str | None], UUID], item: bytes | msgspec.Raw
+) -> NewEvent | Problem:
     try:
         envelope = _decode(item)
-        events.check_type(envelope.type)
-        events.check_idempotency_key(envelope.idempotency_key)
-        return NewEvent(
-            acting_tenant(connection, envelope.tenant),
+        event = NewEvent(
+            tenant_of(envelope.tenant),
             envelope.type,
             bytes(envelope.payload),
             envelope.idempotency_key,
         )
+        events.check(event)
+        return event
     except EventError as error:
         return Problem.of_field(422, error.field, error.message)
     except Problem as problem:
         return problem
+
+
+def _group_commit() -> GroupCommit:
+    found: GroupCommit = current_app.extensions["webhooks_group_commit"]
+    return found
 
 
 def _wake(stored: Iterable[Accepted | Conflict]) -> None:

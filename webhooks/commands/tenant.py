@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import click
 
-from webhooks import ids, tenants
+from webhooks import backoff, ids, tenants
 from webhooks.commands.installation import data_dir_option, find
 from webhooks.commands.table import moment, show
 from webhooks.database_app import open_app
@@ -14,7 +16,7 @@ from webhooks.database_app import open_app
 
 @click.group()
 def tenant() -> None:
-    """Create and list tenants."""
+    """Create and list tenants, and set what their endpoints retry by."""
 
 
 @tenant.command()
@@ -38,3 +40,43 @@ def list_tenants(data_dir: Path | None) -> None:
             for each in tenants.all_tenants()
         ]
     show(("KEY", "NAME", "ID", "CREATED"), rows)
+
+
+@tenant.command("retry-policy")
+@click.argument("key")
+@click.argument("policy", required=False)
+@click.option("--reset", is_flag=True, help="Follow the installation's policy again.")
+@data_dir_option
+def retry_policy(key: str, policy: str | None, reset: bool, data_dir: Path | None) -> None:
+    """Show, or set, the retry POLICY of the tenant KEY, as JSON.
+
+    It holds for its endpoints that have none of their own: '{"base_s": 10, "factor": 4,
+    "cap_s": 86400, "attempts": 10}', or a ladder of waits in seconds '{"delays_s": [5, 60]}'.
+    """
+    if reset and policy is not None:
+        raise click.UsageError("give POLICY or --reset, not both")
+    given = None if policy is None else _parse(policy)
+    settings = find(data_dir)
+    with open_app(settings.database_url, "tenant retry-policy"):
+        found = tenants.find(key)
+        if found is None:
+            raise click.BadParameter(
+                f"{key!r} does not exist; `webhooks tenant list` shows the tenants",
+                param_hint="KEY",
+            )
+        if reset or given is not None:
+            tenants.set_retry_policy(found, given)
+        stored = found.retry_policy
+    chosen, source = backoff.in_force(None, stored, settings)
+    click.echo(f"{source}: {json.dumps(stored)}" if stored is not None else str(source))
+    click.echo(backoff.describe(chosen))
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"it is not JSON: {error}", param_hint="POLICY") from error
+    if not isinstance(value, dict):
+        raise click.BadParameter("give a JSON object", param_hint="POLICY")
+    return value

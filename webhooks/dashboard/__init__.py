@@ -5,7 +5,17 @@ from __future__ import annotations
 from flask import Flask
 from flask_wtf.csrf import CSRFProtect
 
-from webhooks.dashboard import assets, deliveries, endpoints, events, formats, overview, sign_in
+from webhooks.dashboard import (
+    assets,
+    deliveries,
+    endpoint_states,
+    endpoints,
+    events,
+    formats,
+    overview,
+    retries,
+    sign_in,
+)
 from webhooks.dashboard.errors import error_page
 from webhooks.dashboard.site import blueprint
 from webhooks.dashboard.throttle import Throttle
@@ -15,12 +25,14 @@ __all__ = [
     "assets",
     "blueprint",
     "deliveries",
+    "endpoint_states",
     "endpoints",
     "error_page",
     "events",
     "formats",
     "init_dashboard",
     "overview",
+    "retries",
     "sign_in",
 ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 from urllib.parse import urlencode
 
 from flask import abort, current_app, flash, redirect, request, url_for
@@ -11,12 +10,11 @@ from werkzeug.wrappers import Response
 
 from webhooks import deliveries, ids
 from webhooks.attempt import FINISHED, Status
-from webhooks.backoff import Policy
 from webhooks.dashboard import bodies, cursors, lists, queries
 from webhooks.dashboard.files import attachment
 from webhooks.dashboard.formats import STATES
 from webhooks.dashboard.live import page
-from webhooks.dashboard.site import Permission, blueprint, may, needs, row_id, settings, user
+from webhooks.dashboard.site import Permission, blueprint, may, needs, row_id, user
 from webhooks.dashboard.timeline import phases
 from webhooks.web_database import psycopg_connection
 
@@ -102,13 +100,6 @@ def attempt_body(text: str, number: int) -> Response:
     return attachment(body, f"{text}-{number}.bin")
 
 
-@blueprint.app_template_global("tries_allowed")
-def tries_allowed(policy: dict[str, Any] | None) -> int:
-    """How many tries an endpoint's retry policy, or the installation's, allows."""
-    chosen = Policy.parse(policy) if policy else Policy.from_settings(settings())
-    return chosen.attempts
-
-
 @blueprint.app_template_global("deliveries_url")
 def deliveries_url(state: str = "", endpoint: str = "", page: str = "") -> str:
     """The list's address; url_for knows "endpoint" as something else."""
@@ -142,16 +133,16 @@ def _possible(delivery: queries.Row) -> frozenset[str]:
     return frozenset({"cancel"}) if status is Status.PENDING else frozenset()
 
 
-def _act(text: str, action: Callable[..., None], done: str, **more: str) -> Response:
+def _act(text: str, action: Callable[..., object], done: str, **more: str) -> Response:
     delivery_id = row_id(ids.DELIVERY, text)
     try:
         with psycopg_connection() as connection:
-            action(connection, delivery_id, None, actor=user().username, **more)
+            held = action(connection, delivery_id, None, actor=user().username, **more)
     except deliveries.Missing:
         abort(404)
     except deliveries.Refused as refused:
         flash(f"Nothing was changed: {refused}.", "error")
     else:
         current_app.extensions["webhooks_notifier"].notify()
-        flash(done)
+        flash("Held: the endpoint is paused. It is sent once you resume it." if held else done)
     return redirect(url_for("dashboard.show_delivery", text=text), 303)

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import re
-from typing import Any
-from uuid import UUID
+from datetime import UTC
 
 from flask import abort, current_app, flash, make_response, redirect, request, url_for
 from werkzeug.wrappers import Response
 
-from webhooks import endpoints, ids, tenants
-from webhooks.dashboard import lists, queries
+from webhooks import backoff, endpoints, ids, tenants
+from webhooks.backoff import Policy, PolicyError, Source
+from webhooks.dashboard import endpoint_form, lists, queries, retries
+from webhooks.dashboard.endpoint_form import Values
 from webhooks.dashboard.live import page
 from webhooks.dashboard.site import Permission, blueprint, may, needs, row_id, settings, user
 from webhooks.endpoints import EndpointError
 from webhooks.models import Endpoint, Tenant
+from webhooks.release import Mode, Release
 
 PAGE_ROWS = 50
 RECENT = 10
 
-Values = dict[str, str]
+# The button that shows the ladder and saves nothing.
+PREVIEW = "preview"
+
+# What browsers send of a field for a date and a time, with seconds or without.
+ZONELESS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?")
+
+RESUMED = {
+    Mode.ALL: "Active. Deliveries that were held are on their way.",
+    Mode.SINCE: "Active. What was made since then is on its way; {} older ones are cancelled.",
+    Mode.NONE: "Active. {} deliveries that were held are cancelled.",
+}
 
 
 @blueprint.get("/endpoints")
@@ -42,7 +54,8 @@ def list_endpoints() -> Response:
 @needs(Permission.CHANGE)
 def new_endpoint() -> Response:
     """The form to register an endpoint."""
-    return _form({"event_types": "*", "tenant": tenants.DEFAULT}, {})
+    values = endpoint_form.retry_values(None, Policy.from_settings(settings()))
+    return _form({"event_types": "*", "tenant": tenants.DEFAULT, **values}, {})
 
 
 @blueprint.post("/endpoints")
@@ -50,16 +63,18 @@ def new_endpoint() -> Response:
 def create_endpoint() -> Response:
     """Register an endpoint and show its secret, in this answer only."""
     values = request.form.to_dict()
+    if PREVIEW in values:
+        return _form(values, {})
     try:
         endpoint, secret = endpoints.create(
             _tenant(values),
             settings(),
             current_app.extensions["webhooks_keyring"],
             actor=user().username,
-            **_fields(values),
+            **endpoint_form.fields(values),
         )
     except EndpointError as error:
-        return make_response(_form(values, _errors(error)), 422)
+        return make_response(_form(values, endpoint_form.errors(error)), 422)
     shown = secret if may(Permission.READ_SECRETS) else None
     return make_response(page("endpoint_created.html", endpoint=endpoint, secret=shown), 201)
 
@@ -83,14 +98,8 @@ def show_endpoint(text: str) -> Response:
 def edit_endpoint(text: str) -> Response:
     """The form to change an endpoint."""
     endpoint = _find(text)
-    values = {
-        "url": endpoint.url,
-        "event_types": "\n".join(s.pattern for s in endpoint.subscriptions),
-        "description": endpoint.description,
-        "timeout_s": f"{endpoint.timeout_s:g}",
-        "max_in_flight": str(endpoint.max_in_flight),
-    }
-    return _form(values, {}, endpoint.id)
+    default, _ = backoff.in_force(None, endpoint.tenant.retry_policy, settings())
+    return _form(endpoint_form.values_of(endpoint, default), {}, endpoint)
 
 
 @blueprint.post("/endpoints/<text>")
@@ -99,10 +108,13 @@ def update_endpoint(text: str) -> Response:
     """Change an endpoint."""
     endpoint = _find(text)
     values = request.form.to_dict()
+    if PREVIEW in values:
+        return _form(values, {}, endpoint)
     try:
-        endpoints.update(endpoint, settings(), actor=user().username, **_fields(values))
+        changes = endpoint_form.changes(values, endpoint)
+        endpoints.update(endpoint, settings(), actor=user().username, **changes)
     except EndpointError as error:
-        return make_response(_form(values, _errors(error), endpoint.id), 422)
+        return make_response(_form(values, endpoint_form.errors(error), endpoint), 422)
     flash("Saved. Deliveries from now on use these settings.")
     return _to(text)
 
@@ -116,12 +128,25 @@ def pause_endpoint(text: str) -> Response:
     return _to(text)
 
 
+@blueprint.get("/endpoints/<text>/resume")
+@needs(Permission.CHANGE)
+def choose_release(text: str) -> Response:
+    """Ask what is sent of what was held."""
+    return _resume_page(text, {"release": Mode.ALL.value}, {})
+
+
 @blueprint.post("/endpoints/<text>/resume")
 @needs(Permission.CHANGE)
 def resume_endpoint(text: str) -> Response:
     """Deliver to an endpoint again, paused or disabled."""
-    endpoints.resume(_find(text), actor=user().username)
-    flash("Active. Deliveries that were held are on their way.")
+    endpoint, values = _find(text), request.form.to_dict()
+    try:
+        release = _release(values)
+        cancelled = endpoints.resume(endpoint, actor=user().username, release=release)
+    except EndpointError as error:
+        errors = {error.field.removeprefix("release."): error.message}
+        return make_response(_resume_page(text, values, errors), 422)
+    flash(RESUMED[release.mode].format(f"{cancelled:,}"))
     return _to(text)
 
 
@@ -153,15 +178,37 @@ def _to(text: str) -> Response:
     return redirect(url_for("dashboard.show_endpoint", text=text), 303)
 
 
-def _form(values: Values, errors: Values, endpoint_id: UUID | None = None) -> Response:
+def _form(values: Values, errors: Values, endpoint: Endpoint | None = None) -> Response:
     return page(
         "endpoint_form.html",
         values=values,
         errors=errors,
-        endpoint_id=endpoint_id,
-        tenants=[] if endpoint_id else tenants.all_tenants(),
+        endpoint_id=endpoint.id if endpoint else None,
+        tenants=[] if endpoint else tenants.all_tenants(),
         defaults=settings(),
+        previewed=PREVIEW in values,
+        usual=_usual(endpoint),
+        preview=_preview(values, endpoint.tenant if endpoint else None),
     )
+
+
+def _usual(endpoint: Endpoint | None) -> str:
+    """Whose policy it follows without one of its own."""
+    tenant = endpoint.tenant if endpoint else tenants.find(tenants.DEFAULT)
+    policy = tenant.retry_policy if tenant else None
+    return retries.WHOSE[backoff.in_force(None, policy, settings())[1]]
+
+
+def _preview(values: Values, tenant: Tenant | None) -> retries.Ladder | str:
+    """The ladder of what is chosen, or what is wrong with it."""
+    try:
+        tenant = tenant or _tenant(values)
+        chosen = endpoint_form.policy(values)
+        if chosen is not None:
+            return retries.ladder(Policy.parse(chosen), Source.ENDPOINT)
+    except (EndpointError, PolicyError) as error:
+        return error.message
+    return retries.ladder(*backoff.in_force(None, tenant.retry_policy, settings()))
 
 
 def _tenant(values: Values) -> Tenant:
@@ -172,23 +219,23 @@ def _tenant(values: Values) -> Tenant:
     return tenant
 
 
-def _fields(values: Values) -> dict[str, Any]:
-    """The form's fields as endpoints.create takes them; EndpointError for what is no number."""
-    fields: dict[str, Any] = {
-        "url": values.get("url", "").strip(),
-        "event_types": [
-            part for part in re.split(r"[\s,]+", values.get("event_types", "")) if part
-        ],
-        "description": values.get("description", "").strip(),
-    }
-    for name, number in (("timeout_s", float), ("max_in_flight", int)):
-        if text := values.get(name, "").strip():
-            try:
-                fields[name] = number(text)
-            except ValueError as error:
-                raise EndpointError(name, f"{text[:40]!r} is not a number") from error
-    return fields
+def _resume_page(text: str, values: Values, errors: Values) -> Response:
+    endpoint = queries.endpoint(row_id(ids.ENDPOINT, text)) or abort(404)
+    since = f"{endpoint['status_changed_at'].astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
+    return page(
+        "endpoint_resume.html",
+        endpoint=endpoint,
+        values={"since": since, **values},
+        errors=errors,
+        backlog_cap=queries.BACKLOG_CAP,
+    )
 
 
-def _errors(error: EndpointError) -> Values:
-    return {error.field.partition("[")[0]: error.message}
+def _release(values: Values) -> Release:
+    """What the form says; its time has no zone and is UTC, as its label says."""
+    chosen: dict[str, str] = {"mode": values.get("release", Mode.ALL.value)}
+    if chosen["mode"] == Mode.SINCE:
+        since = values.get("since", "").strip()
+        found = ZONELESS.fullmatch(since)
+        chosen["since"] = f"{since}{'' if found[1] else ':00'}Z" if found else since
+    return Release.parse(chosen)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -19,9 +17,6 @@ from webhooks.db import EVER_SINCE, FOREVER
 
 # What a capped count stops at: one more means "more than this".
 COUNT_CAP = 10_000
-
-# This many failed attempts in a row are worth a person's look.
-FAILING = 3
 
 NOTHING = "—"
 
@@ -79,17 +74,6 @@ def http_status(code: int) -> str:
         return f"{code} {HTTPStatus(code).phrase}"
     except ValueError:
         return str(code)
-
-
-@blueprint.app_template_global("endpoint_state")
-def endpoint_state(endpoint: Mapping[str, Any]) -> str:
-    """One word for an endpoint with its lane: what a person should know first."""
-    if endpoint["status"] != "active":
-        return str(endpoint["status"])
-    opens = endpoint.get("open_at")
-    if opens is not None and opens > g.now:
-        return "throttled"
-    return "failing" if (endpoint["failures"] or 0) >= FAILING else "active"
 
 
 @blueprint.app_template_filter("capped")

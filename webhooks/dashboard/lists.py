@@ -22,9 +22,11 @@ PAGE_ROWS = 50
 
 # The last attempt's duration; its partitions begin where the delivery does.
 SHOWN = """
-SELECT d.*, e.url, e.retry_policy, e.deleted_at AS endpoint_deleted_at, a.total_ms
+SELECT d.*, e.url, e.retry_policy, t.retry_policy AS tenant_retry_policy,
+       e.deleted_at AS endpoint_deleted_at, a.total_ms
 FROM ({rows}) d
 LEFT JOIN webhooks.endpoints e ON e.id = d.endpoint_id
+LEFT JOIN webhooks.tenants t ON t.id = e.tenant_id
 LEFT JOIN LATERAL (
     SELECT a.total_ms FROM webhooks.attempts a
     WHERE d.attempts > 0 AND a.delivery_id = d.id AND a.number = d.attempts

@@ -68,15 +68,35 @@ SELECT id, host, pid, version, started_at, seen_at, in_flight, capacity,
 FROM webhooks.workers ORDER BY seen_at DESC LIMIT :rows
 """
 
+# What endpoint_states.py reads of an endpoint and its lane: {state} below.
+STATE = (
+    "e.status, e.status_reason, e.status_changed_at, e.rate_limit, e.rate_burst, "
+    "l.failures, l.failing_since, l.failed_at, l.open_at, l.rate_open_at, l.broken_s, "
+    "l.closed_reason, l.last_error, l.last_status_code, l.last_delivery_id, l.warned_at, "
+    "now() AS database_now"
+)
+
+# Each row holds how many there are of each state, up to the cap, by what closes their lane.
 ATTENTION = """
-SELECT e.id, e.url, e.description, e.status, e.status_reason, e.status_changed_at,
-       l.failures, l.failing_since
-FROM webhooks.endpoints e
-LEFT JOIN webhooks.lanes l
-  ON l.shard = webhooks.shard_of(e.tenant_id) AND l.endpoint_id = e.id
-WHERE e.deleted_at IS NULL AND (e.status <> 'active' OR l.failures >= 3)
-ORDER BY e.status = 'disabled' DESC, e.status = 'paused' DESC, l.failures DESC, e.id
-LIMIT 6
+WITH troubled AS MATERIALIZED (
+    SELECT e.id, l.shard, l.failures,
+           CASE WHEN e.status <> 'active' THEN e.status
+                WHEN l.broken_s > 0 THEN 'broken'
+                WHEN l.open_at > now() THEN 'throttled' ELSE 'failing' END AS state
+    FROM webhooks.endpoints e
+    JOIN webhooks.lanes l ON l.shard = webhooks.shard_of(e.tenant_id) AND l.endpoint_id = e.id
+    WHERE e.deleted_at IS NULL
+      AND (e.status <> 'active' OR l.failures >= 3 OR l.broken_s > 0 OR l.open_at > now())
+    LIMIT :cap
+)
+SELECT e.id, e.url, e.description, {state},
+       (SELECT jsonb_object_agg(c.state, c.n)
+        FROM (SELECT state, count(*) AS n FROM troubled GROUP BY state) c) AS states
+FROM (SELECT *, array_position('{{disabled,broken,paused}}', state) AS rank FROM troubled
+      ORDER BY rank, failures DESC, id LIMIT 6) t
+JOIN webhooks.endpoints e ON e.id = t.id
+JOIN webhooks.lanes l ON l.shard = t.shard AND l.endpoint_id = t.id
+ORDER BY t.rank, t.failures DESC, t.id
 """
 
 DEAD_LETTERS = """
@@ -92,8 +112,7 @@ ORDER BY deliveries DESC, last DESC LIMIT 5
 
 # Per endpoint: its backlog up to a cap, and how its latest finished deliveries ended.
 ENDPOINTS = """
-SELECT e.id, e.url, e.description, e.status, e.status_reason, e.created_at,
-       t.key AS tenant, l.failures, l.failing_since, l.open_at, l.closed_reason,
+SELECT e.id, e.url, e.description, e.created_at, t.key AS tenant, {state},
        (SELECT array_agg(s.pattern ORDER BY s.pattern) FROM webhooks.subscriptions s
         WHERE s.endpoint_id = e.id) AS patterns,
        (SELECT count(*) FROM (SELECT FROM webhooks.deliveries_queue q
@@ -113,7 +132,8 @@ ORDER BY e.id DESC
 """
 
 ENDPOINT = """
-SELECT e.*, t.key AS tenant, l.failures, l.failing_since, l.open_at, l.closed_reason,
+SELECT e.id, e.url, e.description, e.created_at, e.timeout_s, e.max_in_flight, e.retry_policy,
+       e.status_evidence, t.key AS tenant, t.retry_policy AS tenant_retry_policy, {state},
        (SELECT array_agg(s.pattern ORDER BY s.pattern) FROM webhooks.subscriptions s
         WHERE s.endpoint_id = e.id) AS patterns,
        (SELECT count(*) FROM (SELECT FROM webhooks.deliveries_queue q
@@ -144,7 +164,8 @@ ORDER BY url, id
 DELIVERY = """
 SELECT d.*, t.key AS tenant, e.url, e.status AS endpoint_status,
        e.status_reason AS endpoint_reason, e.deleted_at AS endpoint_deleted_at,
-       e.retry_policy, l.open_at, l.closed_reason,
+       e.retry_policy, t.retry_policy AS tenant_retry_policy, l.open_at, l.closed_reason,
+       l.broken_s, now() AS database_now,
        substring(v.payload FOR :shown) AS payload, octet_length(v.payload) AS payload_size
 FROM webhooks.deliveries d
 LEFT JOIN webhooks.tenants t ON t.id = d.tenant_id
@@ -194,8 +215,8 @@ def workers() -> Sequence[Row]:
 
 
 def attention() -> Sequence[Row]:
-    """Endpoints that a person should look at: disabled, paused, or failing."""
-    return _all(ATTENTION)
+    """Endpoints that a person should look at; each row counts all of them by state."""
+    return _all(ATTENTION.format(state=STATE), cap=COUNT_CAP + 1)
 
 
 def dead_letters() -> Sequence[Row]:
@@ -205,12 +226,14 @@ def dead_letters() -> Sequence[Row]:
 
 def endpoints(before: UUID | None, rows: int) -> Sequence[Row]:
     """Endpoints, newest first, from before an id on."""
-    return _all(ENDPOINTS, before=before, rows=rows, backlog_cap=BACKLOG_CAP + 1)
+    return _all(
+        ENDPOINTS.format(state=STATE), before=before, rows=rows, backlog_cap=BACKLOG_CAP + 1
+    )
 
 
 def endpoint(endpoint_id: UUID) -> Row | None:
     """One endpoint with its lane and what waits for it; None when it is deleted."""
-    return _one(ENDPOINT, id=endpoint_id, backlog_cap=BACKLOG_CAP + 1)
+    return _one(ENDPOINT.format(state=STATE), id=endpoint_id, backlog_cap=BACKLOG_CAP + 1)
 
 
 def offered_endpoints(chosen: UUID | None) -> Sequence[Row]:

@@ -24,7 +24,7 @@ WITH due AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 )
 UPDATE webhooks.deliveries_queue SET status = 'pending', due_at = NULL
-WHERE ctid = ANY (ARRAY(SELECT row FROM due)) AND status = 'scheduled'
+WHERE ctid = ANY (ARRAY(SELECT row FROM due)) AND due_at IS NOT NULL
 """
 
 # A restart of the database stops every heartbeat: leases count from its end.

@@ -1,0 +1,116 @@
+"""Endpoints with their lanes, read together, and as answers show them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from sqlalchemy import Row, Select, and_, func, select
+from sqlalchemy.orm import joinedload, selectinload
+
+from webhooks import backoff, ids, lanes
+from webhooks.api import bodies, retry_policies
+from webhooks.api.bodies import timestamp
+from webhooks.evidence import Evidence
+from webhooks.lanes import State
+from webhooks.models import Endpoint, Lane
+
+# An endpoint, its lane, and the database's time.
+EndpointRow: TypeAlias = Row[Endpoint, Lane, datetime]
+
+
+def query() -> Select[Endpoint, Lane, datetime]:
+    """Endpoints that are not deleted, each with its lane."""
+    place = and_(
+        Lane.shard == func.webhooks.shard_of(Endpoint.tenant_id), Lane.endpoint_id == Endpoint.id
+    )
+    return (
+        select(Endpoint, Lane, func.now())
+        .join(Lane, place)
+        .options(joinedload(Endpoint.tenant), selectinload(Endpoint.subscriptions))
+        .where(Endpoint.deleted_at.is_(None))
+    )
+
+
+def shown(row: EndpointRow) -> dict[str, Any]:
+    """An endpoint as the API shows it."""
+    endpoint, lane, now = row
+    in_force = backoff.in_force(
+        endpoint.retry_policy, endpoint.tenant.retry_policy, bodies.settings()
+    )
+    return {
+        "id": ids.encode(ids.ENDPOINT, endpoint.id),
+        "tenant": endpoint.tenant.key,
+        "url": endpoint.url,
+        "description": endpoint.description,
+        "event_types": sorted(s.pattern for s in endpoint.subscriptions),
+        "status": endpoint.status,
+        "status_reason": endpoint.status_reason,
+        "status_changed_at": timestamp(endpoint.status_changed_at),
+        "status_evidence": _evidence(endpoint.status_evidence),
+        "max_in_flight": endpoint.max_in_flight,
+        "rate_limit": _rate(endpoint),
+        "timeout_s": endpoint.timeout_s,
+        "retry_policy": endpoint.retry_policy,
+        "retry_ladder": retry_policies.shown(*in_force),
+        "lane": _lane(endpoint, lane, now),
+        "created_at": timestamp(endpoint.created_at),
+        "updated_at": timestamp(endpoint.updated_at),
+    }
+
+
+def _rate(endpoint: Endpoint) -> dict[str, Any] | None:
+    if endpoint.rate_limit is None:
+        return None
+    return {"per_second": endpoint.rate_limit, "burst": endpoint.rate_burst}
+
+
+def _lane(endpoint: Endpoint, lane: Lane, now: datetime) -> dict[str, Any]:
+    state = lanes.state(endpoint.status, lane.open_at, lane.rate_open_at, lane.broken_s, now)
+    opens = max(lane.open_at, lane.rate_open_at)
+    return {
+        "state": state.value,
+        "open_at": timestamp(opens) if opens > now else None,
+        "reason": _reason(state, endpoint, lane),
+        "failures": lane.failures,
+        "failing_since": timestamp(lane.failing_since),
+        "failed_at": timestamp(lane.failed_at),
+        "last_error": lane.last_error,
+        "last_status_code": lane.last_status_code,
+        "last_delivery": _delivery(lane.last_delivery_id),
+        "broken_s": lane.broken_s,
+        "warned_at": timestamp(lane.warned_at),
+        "disable_at": timestamp(_disable_at(endpoint, lane)),
+    }
+
+
+def _reason(state: State, endpoint: Endpoint, lane: Lane) -> str | None:
+    if state in (State.PAUSED, State.DISABLED):
+        return endpoint.status_reason
+    return lane.closed_reason if state in (State.THROTTLED, State.BROKEN) else None
+
+
+def _disable_at(endpoint: Endpoint, lane: Lane) -> datetime | None:
+    """When it will be disabled unless an attempt succeeds; known once its owner was warned."""
+    if endpoint.status != "active" or lane.warned_at is None or lane.failing_since is None:
+        return None
+    return lane.failing_since + timedelta(seconds=bodies.settings().disable_after_s)
+
+
+def _evidence(stored: dict[str, Any] | None) -> dict[str, Any] | None:
+    if stored is None:
+        return None
+    found = Evidence.read(stored)
+    return {
+        "failures": found.failures,
+        "failing_since": timestamp(found.failing_since),
+        "failed_at": timestamp(found.failed_at),
+        "last_error": found.last_error,
+        "last_status_code": found.last_status_code,
+        "last_delivery": _delivery(found.last_delivery_id),
+    }
+
+
+def _delivery(delivery_id: UUID | None) -> str | None:
+    return None if delivery_id is None else ids.encode(ids.DELIVERY, delivery_id)

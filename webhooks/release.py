@@ -1,0 +1,109 @@
+"""Release: which of an endpoint's held deliveries are sent when it is resumed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from webhooks import deliveries
+from webhooks.endpoint_fields import EndpointError
+from webhooks.field_error import echo
+from webhooks.web_database import psycopg_connection
+
+NOT_RELEASED = "not released when the endpoint was resumed"
+
+RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
+
+# Ids carry milliseconds: without the one more, what was made in this very one would be sent.
+NOW = "SELECT now() + interval '1 ms'"
+PAST = "SELECT %s::timestamptz <= now(), now()"
+
+
+class Mode(StrEnum):
+    """ALL that was held, what was made SINCE a time, or NONE; the rest is cancelled."""
+
+    ALL = "all"
+    SINCE = "since"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A mode, and for SINCE its time, with a zone."""
+
+    mode: Mode = Mode.ALL
+    since: datetime | None = None
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> Release:
+        """Read ``{"mode", "since"?}``; EndpointError names the field that is wrong."""
+        unknown = sorted(str(name) for name in value.keys() - {"mode", "since"})
+        if unknown:
+            raise EndpointError(
+                f"release.{unknown[0][:80]}", "not a field; give mode, and since where it is since"
+            )
+        mode, since = value.get("mode"), value.get("since")
+        if mode not in list(Mode):
+            raise EndpointError("release.mode", f"{echo(mode)} is not one of {', '.join(Mode)}")
+        if mode != Mode.SINCE:
+            if since is not None:
+                raise EndpointError("release.since", "give it with mode since only")
+            return cls(Mode(mode))
+        return cls(Mode.SINCE, _time(since))
+
+    def logged(self) -> dict[str, str]:
+        """For the audit log."""
+        times = {} if self.since is None else {"since": self.since.isoformat()}
+        return {"release": self.mode.value, **times}
+
+
+ALL = Release()
+
+
+def check(release: Release) -> None:
+    """EndpointError when the time has not come yet, by the database's clock."""
+    if release.since is None:
+        return
+    with psycopg_connection() as connection:
+        row = connection.execute(PAST, [release.since]).fetchone()
+    if row is None or not row[0]:
+        now = "" if row is None else f": it is {row[1]:%Y-%m-%dT%H:%M:%SZ}"
+        raise EndpointError("release.since", f"it lies ahead{now}; give a time that has passed")
+
+
+def cancel_rest(endpoint_id: UUID, release: Release) -> int:
+    """Cancel what waits for an endpoint and is not released; answers how many.
+
+    Its lane must be closed. Many small transactions, so the caller should hold none. After
+    a crash the endpoint is still closed, and doing it again finishes.
+    """
+    if release.mode is Mode.ALL:
+        return 0
+    with psycopg_connection() as connection:
+        before = release.since or _now(connection)
+        return deliveries.cancel_endpoint(connection, endpoint_id, NOT_RELEASED, before)
+
+
+def _now(connection: psycopg.Connection) -> datetime:
+    row = connection.execute(NOW).fetchone()
+    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+    now: datetime = row[0]
+    return now
+
+
+def _time(text: object) -> datetime:
+    try:
+        if not isinstance(text, str) or not RFC_3339.fullmatch(text):
+            raise ValueError
+        return datetime.fromisoformat(text.upper())
+    except ValueError as error:
+        raise EndpointError(
+            "release.since", f"{echo(text)} is not a time with a zone, as 2026-11-30T14:03:05Z"
+        ) from error
