@@ -22,9 +22,11 @@ from webhooks.api import problems
 from webhooks.api.problems import Problem
 from webhooks.db import sqlalchemy_url
 from webhooks.files import find
+from webhooks.group_commit import GroupCommit
 from webhooks.models import db
 from webhooks.secrets import Keyring
 from webhooks.settings import Settings, SettingsError
+from webhooks.verified_keys import VerifiedKeys
 from webhooks.wakeup import Notifier
 from webhooks.web_database import ENGINE_OPTIONS, check_pooled
 
@@ -65,6 +67,8 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.extensions["webhooks_settings"] = settings
     app.extensions["webhooks_keyring"] = keyring
     app.extensions["webhooks_notifier"] = Notifier(settings.database_url)
+    app.extensions["webhooks_verified_keys"] = VerifiedKeys()
+    app.extensions["webhooks_group_commit"] = GroupCommit()
     db.init_app(app)
     with app.app_context():
         check_pooled(db.engine)

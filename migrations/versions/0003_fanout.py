@@ -17,11 +17,19 @@ SQL = Path(__file__).parent.parent / "sql"
 def upgrade() -> None:
     """Make the table of open fan-outs anew (it was never used) and replace the functions."""
     _run("0003_fanout.sql")
+    if _new_server():
+        _run("0003_ids_18.sql")
 
 
 def downgrade() -> None:
     """Expand what is open, and go back to an emit that expands everything itself."""
     _run("0003_down.sql")
+    if _new_server():
+        _run("0003_down_ids_18.sql")
+
+
+def _new_server() -> bool:
+    return int(op.get_bind().exec_driver_sql("SHOW server_version_num").scalar_one()) >= 180000
 
 
 def _run(name: str) -> None:

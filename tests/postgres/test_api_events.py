@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
 from flask import Flask
+from werkzeug.test import TestResponse
 
 from tests.api import Api, errors
 from tests.queue import one
+from webhooks import keys
+from webhooks.verified_keys import VerifiedKeys
 
 
 @pytest.fixture
@@ -468,3 +473,78 @@ def test_an_empty_batch_is_an_empty_answer(api: Api) -> None:
     answer = api.post("/events/batch", [])
 
     assert (answer.status_code, answer.json) == (200, {"data": []})
+
+
+def post(app: Flask, api: Api, body: Any) -> TestResponse:
+    """As a client of its own, so that threads share nothing but the application."""
+    headers = {"Authorization": f"Bearer {api.key}"}
+    return app.test_client().post("/api/v1/events", json=body, headers=headers)
+
+
+def test_concurrent_emits_are_each_answered_as_themselves(
+    app: Flask, connection: psycopg.Connection
+) -> None:
+    """Whatever they are committed with: own ids, one event a key, conflicts told to their own."""
+    api = Api(app)
+    api.endpoint("*")
+
+    def emit(number: int) -> tuple[int, Any, Any]:
+        key = f"key {number % 4}" if number % 2 else None
+        body = {"type": "a", "payload": number if number % 3 else "same", "idempotency_key": key}
+        answer = post(app, api, body)
+        return answer.status_code, key, answer.json
+
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(emit, range(120)))
+
+    new = [told["id"] for status, _, told in answers if status == 202 and not told["duplicate"]]
+    assert {status for status, _, _ in answers} == {202, 409}
+    assert len(set(new)) == len(new) == len(stored(connection)) == 60 + 2
+    for key in ("key 1", "key 3"):
+        told = [t for s, k, t in answers if k == key and s == 202]
+        assert len({t["id"] for t in told}) == 1
+        assert sum(not t["duplicate"] for t in told) == 1
+    assert one(connection, "SELECT count(*) FROM webhooks.deliveries") == 62
+
+
+def test_a_key_held_elsewhere_does_not_hold_up_the_others(
+    app: Flask, connection: psycopg.Connection
+) -> None:
+    """While a producer's open transaction holds a key, emits that are not its go on."""
+    api = Api(app)
+    connection.execute("BEGIN")
+    connection.execute("SELECT webhooks.emit('default', 'a', '1', 'held')")
+
+    def emit(number: int) -> tuple[int, float]:
+        began = time.monotonic()
+        key = "held" if number == 0 else None
+        body = {"type": "a", "payload": 1, "idempotency_key": key}
+        answer = post(app, api, body)
+        return answer.status_code, time.monotonic() - began
+
+    with ThreadPoolExecutor(8) as pool:
+        held = pool.submit(emit, 0)
+        others = list(pool.map(emit, range(1, 40)))
+        connection.execute("COMMIT")
+        assert held.result(20)[0] == 202
+
+    assert {status for status, _ in others} == {202}
+    assert max(took for _, took in others) < 1.0
+    assert len(stored(connection)) == 40
+
+
+def test_a_revoked_key_is_refused_after_two_seconds_at_most(app: Flask) -> None:
+    """A process may remember a key for that long; a clock two seconds on, it is refused."""
+    now = [1000.0]
+    app.extensions["webhooks_verified_keys"] = VerifiedKeys(lambda: now[0])
+    api = Api(app)
+    assert api.get("/endpoints").status_code == 200
+    with app.app_context():
+        key = keys.find(keys.public_id_of(api.key) or "")
+        assert key is not None
+        keys.revoke(key)
+
+    now[0] += 2.0
+
+    assert api.get("/endpoints").status_code == 401
+    assert api.post("/events", {"type": "a", "payload": 1}).status_code == 401

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
@@ -217,3 +218,49 @@ def test_a_batch_with_a_bad_item_stores_nothing(
 def test_an_empty_batch_is_no_transaction(connection: psycopg.Connection) -> None:
     """Nothing in, nothing out."""
     assert events.emit_many(connection, []) == []
+
+
+def test_a_group_is_answered_in_the_order_given(
+    connection: psycopg.Connection, tenant: UUID
+) -> None:
+    """One statement for strangers' events: each gets its own verdict, stored or not."""
+    before = events.emit(connection, tenant, "a", b"1", "old")
+    group = [
+        NewEvent(tenant, "a", b"2"),
+        NewEvent(tenant, "a", b"3", "z"),
+        NewEvent(tenant, "a", b"1", "old"),
+        NewEvent(tenant, "a", b"4", "a"),
+        NewEvent(tenant, "a", b"5", "old"),
+        NewEvent(tenant, "a", b"3", "z"),
+    ]
+
+    answers = events.emit_group(connection, group)
+
+    kinds = [a.duplicate if isinstance(a, Accepted) else "conflict" for a in answers]
+    assert kinds == [False, False, True, False, "conflict", True]
+    ids = [a.id if isinstance(a, Accepted) else None for a in answers]
+    assert ids[2] == before.id
+    assert ids[5] == ids[1]
+    for number in (0, 1, 3):
+        stored = one(connection, "SELECT payload FROM webhooks.events WHERE id = %s", ids[number])
+        assert stored == group[number].payload
+    assert sorted(payloads(connection)) == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_group_waits_for_a_key_for_a_moment_only(
+    connection: psycopg.Connection, tenant: UUID, database_url: str, count: int
+) -> None:
+    """Others wait with it: after 50 ms it gives up, and nothing of it is stored."""
+    connection.execute("BEGIN")
+    connection.execute("SELECT webhooks.emit('default', 'a', '1', 'key')")
+    group = [NewEvent(tenant, "a", str(n).encode()) for n in range(count - 1)]
+
+    with connect(database_url, "test") as own:
+        began = time.monotonic()
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            events.emit_group(own, [*group, NewEvent(tenant, "a", b"1", "key")])
+        assert time.monotonic() - began < 0.9
+
+    connection.execute("ROLLBACK")
+    assert payloads(connection) == []

@@ -1,0 +1,382 @@
+"""Large fan-outs: kept as one row by emit, made into deliveries by the workers in chunks."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import psycopg
+import pytest
+from flask import Flask
+
+from tests.api import Api
+from tests.queue import claim, make_endpoint, one, register, statuses
+from webhooks import deliveries, events, fanouts
+from webhooks.db import connect
+from webhooks.deliveries import NO_CURSOR
+from webhooks.events import Accepted, NewEvent
+from webhooks.fanouts import Progress, expand
+
+CHUNK = 1_000
+
+ENDPOINTS = """
+WITH made AS (
+    INSERT INTO webhooks.endpoints (tenant_id, url, timeout_s, max_in_flight)
+    SELECT t.id, 'http://127.0.0.1:1/', 20, 50
+    FROM webhooks.tenants t, generate_series(1, %s) WHERE t.key = %s
+    RETURNING id, tenant_id
+), lanes AS (
+    INSERT INTO webhooks.lanes (shard, endpoint_id, tenant_id, max_in_flight)
+    SELECT webhooks.shard_of(tenant_id), id, tenant_id, 50 FROM made
+), subscribed AS (
+    INSERT INTO webhooks.subscriptions (tenant_id, endpoint_id, pattern)
+    SELECT tenant_id, id, pattern FROM made, unnest(%s::text[]) AS pattern
+)
+SELECT id FROM made
+"""
+
+
+def endpoints(
+    connection: psycopg.Connection, count: int, *patterns: str, tenant: str = "default"
+) -> set[UUID]:
+    """Endpoints of a tenant for these event types, or for all."""
+    rows = connection.execute(ENDPOINTS, [count, tenant, list(patterns or "*")])
+    return {row[0] for row in rows}
+
+
+def emit(connection: psycopg.Connection, type: str = "a", tenant: str = "default") -> UUID:
+    found: UUID = one(connection, "SELECT webhooks.emit(%s, %s, '{}')", tenant, type)
+    return found
+
+
+def expand_all(connection: psycopg.Connection) -> list[int]:
+    """The sizes of the chunks."""
+    return list(iter(lambda: expand(connection), 0))
+
+
+def delivered_to(connection: psycopg.Connection, event_id: UUID) -> Counter[UUID]:
+    """How many deliveries of an event each endpoint has."""
+    rows = connection.execute(
+        "SELECT endpoint_id FROM webhooks.deliveries WHERE event_id = %s", [event_id]
+    )
+    return Counter(row[0] for row in rows)
+
+
+def open_fanouts(connection: psycopg.Connection) -> int:
+    return int(one(connection, "SELECT count(*) FROM webhooks.fanouts"))
+
+
+@pytest.fixture
+def tenant(connection: psycopg.Connection) -> UUID:
+    """The default tenant's id."""
+    found: UUID = one(connection, "SELECT id FROM webhooks.tenants")
+    return found
+
+
+@pytest.fixture(params=["database_url", "old_database_url"], ids=["newest", "PostgreSQL 15"])
+def either(request: pytest.FixtureRequest) -> Iterator[psycopg.Connection]:
+    """A connection to the newest PostgreSQL, and to the oldest that we support."""
+    with connect(request.getfixturevalue(request.param), "test") as opened:
+        yield opened
+
+
+def test_up_to_500_endpoints_get_their_deliveries_with_the_event(
+    connection: psycopg.Connection,
+) -> None:
+    """What is quickly done is done in the emitting transaction, and nothing is left open."""
+    matching = endpoints(connection, 500)
+
+    event_id = emit(connection)
+
+    assert delivered_to(connection, event_id) == dict.fromkeys(matching, 1)
+    assert open_fanouts(connection) == 0
+
+
+@pytest.mark.parametrize(
+    ("count", "chunks"),
+    [(501, [501]), (1_000, [1_000]), (1_001, [1_000, 1]), (10_000, [1_000] * 10)],
+)
+def test_a_large_fan_out_reaches_each_endpoint_once(
+    connection: psycopg.Connection, tenant: UUID, count: int, chunks: list[int]
+) -> None:
+    """The emit answers with all that match; chunks make exactly these, and nobody else's."""
+    matching = endpoints(connection, count, "a", "*")
+    endpoints(connection, 3, "b")
+
+    accepted = events.emit(connection, tenant, "a", b"1")
+
+    assert accepted == Accepted(accepted.id, count, False)
+    assert delivered_to(connection, accepted.id) == {}
+    assert expand_all(connection) == chunks
+    assert delivered_to(connection, accepted.id) == dict.fromkeys(matching, 1)
+    assert statuses(connection) == {"pending": count}
+    assert open_fanouts(connection) == 0
+
+
+def test_sql_emit_and_batches_leave_large_fan_outs_too(
+    either: psycopg.Connection,
+) -> None:
+    """One code path: what is emitted by SQL or many at once is expanded alike."""
+    matching = endpoints(either, 600)
+    tenant_id = one(either, "SELECT id FROM webhooks.tenants")
+
+    by_sql = emit(either)
+    batch = events.emit_many(either, [NewEvent(tenant_id, "a", b"1", key) for key in (None, "k")])
+
+    assert expand_all(either) == [600, 600, 600]
+    for event_id in (by_sql, *(a.id for a in batch if isinstance(a, Accepted))):
+        assert delivered_to(either, event_id) == dict.fromkeys(matching, 1)
+
+
+def test_the_first_chunks_deliveries_can_be_claimed(connection: psycopg.Connection) -> None:
+    """They are like any other: pending, with the event's shard, type and payload."""
+    endpoints(connection, 501)
+    event_id = emit(connection, "a.b")
+    assert expand(connection) == 501
+
+    claims = claim(connection, register(connection), 10)
+
+    assert len(claims) == 10
+    assert {(c.event_id, c.event_type, c.payload, c.tries) for c in claims} == {
+        (event_id, "a.b", b"{}", 0)
+    }
+
+
+def test_subscriptions_that_change_later_change_nothing(connection: psycopg.Connection) -> None:
+    """Those get the event that matched when it was accepted, and the number told stays true."""
+    matching = endpoints(connection, 1_500)
+    event_id = emit(connection)
+    assert expand(connection) == CHUNK
+
+    endpoints(connection, 10)
+    connection.execute("DELETE FROM webhooks.subscriptions WHERE pattern = '*'")
+
+    assert expand_all(connection) == [500]
+    assert delivered_to(connection, event_id) == dict.fromkeys(matching, 1)
+
+
+def test_an_endpoint_deleted_meanwhile_has_its_delivery_cancelled(
+    connection: psycopg.Connection,
+) -> None:
+    """As for any emit that commits late: a worker cancels it on sight."""
+    endpoints(connection, 501)
+    gone = make_endpoint(connection)
+    event_id = emit(connection)
+    connection.execute("UPDATE webhooks.endpoints SET deleted_at = now() WHERE id = %s", [gone])
+    connection.execute(
+        "UPDATE webhooks.lanes SET deleted = true, open_at = 'infinity' WHERE endpoint_id = %s",
+        [gone],
+    )
+    assert expand_all(connection) == [502]
+
+    worker = register(connection)
+    cursor, found = NO_CURSOR, []
+    for _ in range(10):
+        batch = deliveries.claim(connection, worker, cursor, 500)
+        cursor = batch.cursor
+        found += batch.orphans
+    deliveries.cancel_orphans(connection, found[:1])
+
+    assert {lane[1] for lane in found} == {gone}
+    row = connection.execute(
+        "SELECT status FROM webhooks.deliveries WHERE endpoint_id = %s AND event_id = %s",
+        [gone, event_id],
+    ).fetchall()
+    assert row == [("cancelled",)]
+
+
+def test_an_endpoint_deleted_before_is_not_counted(
+    connection: psycopg.Connection, tenant: UUID
+) -> None:
+    """A tombstone keeps its subscriptions, and matches nothing."""
+    matching = endpoints(connection, 502)
+    connection.execute(
+        "UPDATE webhooks.endpoints SET deleted_at = now() WHERE id = %s", [min(matching)]
+    )
+
+    accepted = events.emit(connection, tenant, "a", b"1")
+
+    assert accepted.deliveries == 501
+    assert expand_all(connection) == [501]
+    assert set(delivered_to(connection, accepted.id)) == matching - {min(matching)}
+
+
+def test_a_rolled_back_emit_leaves_no_fan_out(connection: psycopg.Connection) -> None:
+    """It lives and dies with the producer's transaction (W115)."""
+    endpoints(connection, 501)
+
+    connection.execute("BEGIN")
+    emit(connection)
+    connection.execute("ROLLBACK")
+
+    assert open_fanouts(connection) == 0
+    assert expand(connection) == 0
+
+
+def test_the_same_key_answers_the_same_number(connection: psycopg.Connection, tenant: UUID) -> None:
+    """A duplicate tells the first event's number, before its expansion and after; it adds none."""
+    endpoints(connection, 501)
+
+    first = events.emit(connection, tenant, "a", b"1", "key")
+    during = events.emit(connection, tenant, "a", b"1", "key")
+    expand_all(connection)
+    after = events.emit(connection, tenant, "a", b"1", "key")
+
+    assert during == after == Accepted(first.id, 501, True)
+    assert statuses(connection) == {"pending": 501}
+
+
+def test_a_worker_that_dies_in_a_chunk_leaves_it_to_the_next(
+    connection: psycopg.Connection, database_url: str
+) -> None:
+    """A chunk is one transaction: what was inserted and how far it is go together."""
+    matching = endpoints(connection, 2_500)
+    event_id = emit(connection)
+    assert expand(connection) == CHUNK
+    with connect(database_url, "doomed") as doomed:
+        # The chunk waits at its last statement, when its deliveries have been inserted.
+        connection.execute("BEGIN")
+        connection.execute("LOCK TABLE webhooks.fanouts IN SHARE MODE")
+        with ThreadPoolExecutor(1) as pool:
+            chunk = pool.submit(expand, doomed)
+            pid = doomed.info.backend_pid
+            _wait_until_blocked(connection, pid)
+            connection.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+            with pytest.raises(psycopg.OperationalError):
+                chunk.result(20)
+        connection.execute("COMMIT")
+
+    assert len(delivered_to(connection, event_id)) == CHUNK
+    assert expand_all(connection) == [1_000, 500]
+    assert delivered_to(connection, event_id) == dict.fromkeys(matching, 1)
+
+
+def _wait_until_blocked(connection: psycopg.Connection, pid: int) -> None:
+    """Until a backend waits for a lock."""
+    for _ in range(1_000):
+        if one(connection, "SELECT cardinality(pg_blocking_pids(%s))", pid):
+            return
+        threading.Event().wait(0.005)
+    raise AssertionError("it never waited")
+
+
+def test_many_expanders_at_once_miss_and_repeat_nothing(
+    connection: psycopg.Connection, database_url: str
+) -> None:
+    """Four workers, three fan-outs: each row is moved on by one at a time."""
+    matching = endpoints(connection, 3_300)
+    made = [emit(connection) for _ in range(3)]
+    barrier = threading.Barrier(4, timeout=20)
+
+    def work(_: int) -> int:
+        with connect(database_url, "test") as own:
+            barrier.wait()
+            done = 0
+            while open_fanouts(own):
+                done += expand(own)
+            return done
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(work, range(4))) == 3 * 3_300
+
+    for event_id in made:
+        assert delivered_to(connection, event_id) == dict.fromkeys(matching, 1)
+
+
+def test_a_fan_out_that_another_worker_is_at_is_passed_over(
+    connection: psycopg.Connection, database_url: str
+) -> None:
+    """Two workers work on two fan-outs of one tenant; nobody waits."""
+    endpoints(connection, 501)
+    first, second = emit(connection), emit(connection)
+    with connect(database_url, "other") as other:
+        other.execute("BEGIN")
+        other.execute("SELECT FROM webhooks.fanouts WHERE event_id = %s FOR UPDATE", [first])
+
+        assert expand(connection) == 501
+        assert expand(connection) == 0
+        other.execute("ROLLBACK")
+
+    assert len(delivered_to(connection, second)) == 501
+    assert len(delivered_to(connection, first)) == 0
+    assert expand(connection) == 501
+
+
+def test_the_oldest_of_a_tenant_comes_first(connection: psycopg.Connection) -> None:
+    """Whole fan-outs, in the order in which they were accepted."""
+    endpoints(connection, 1_001)
+    first, second = emit(connection), emit(connection)
+
+    assert expand(connection) == CHUNK
+    assert expand(connection) == 1
+
+    assert len(delivered_to(connection, first)) == 1_001
+    assert len(delivered_to(connection, second)) == 0
+
+
+def test_a_tenant_with_many_does_not_hold_up_another(connection: psycopg.Connection) -> None:
+    """With 30 fan-outs before it, another tenant's only one waits for a few chunks."""
+    connection.execute("INSERT INTO webhooks.tenants (key, name) VALUES ('other', 'Other')")
+    endpoints(connection, 501)
+    endpoints(connection, 501, tenant="other")
+    for _ in range(30):
+        emit(connection)
+    theirs = emit(connection, tenant="other")
+
+    chunks = 0
+    while not delivered_to(connection, theirs):
+        expand(connection)
+        chunks += 1
+
+    # By chance alone, two tenants in turn: 25 in a row once in 30 million runs.
+    assert chunks <= 25
+
+
+def test_nothing_to_expand_writes_nothing(connection: psycopg.Connection) -> None:
+    """A quiet system costs a read: no transaction id, no WAL."""
+    before = one(connection, "SELECT pg_current_xact_id()::text::bigint")
+
+    assert expand(connection) == 0
+
+    assert one(connection, "SELECT pg_current_xact_id()::text::bigint") == before + 1
+
+
+def test_progress_is_told_while_it_lasts(app: Flask, connection: psycopg.Connection) -> None:
+    """GET /events/<id> says how far the fan-out is, and nothing of it when it is whole."""
+    api = Api(app)
+    endpoints(connection, 2_200)
+    posted = api.post("/events", {"type": "a", "payload": 1})
+    assert posted.json is not None
+    assert posted.json["deliveries"] == 2_200
+    path = f"/events/{posted.json['id']}"
+
+    told = []
+    for _ in range(4):
+        answer = api.get(path)
+        assert answer.json is not None
+        told.append((answer.json.get("fanout"), len(answer.json["deliveries"]["data"])))
+        expand(connection)
+
+    of = {"of": 2_200}
+    page = told[1][1]
+    assert page > 0
+    assert told == [
+        ({"expanded": 0, **of}, 0),
+        ({"expanded": 1_000, **of}, page),
+        ({"expanded": 2_000, **of}, page),
+        (None, page),
+    ]
+
+
+def test_progress_of_one_event(connection: psycopg.Connection, tenant: UUID) -> None:
+    """Each event has its own; one without a large fan-out has none."""
+    endpoints(connection, 1_200)
+    event_id = emit(connection)
+    expand(connection)
+    emit(connection)
+
+    assert fanouts.progress(connection, tenant, event_id) == Progress(1_000, 1_200)
+    assert fanouts.progress(connection, tenant, UUID(int=0)) is None
