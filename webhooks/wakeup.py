@@ -29,6 +29,7 @@ class Notifier:
     def __init__(self, url: str) -> None:
         self._url = url
         self._wanted = threading.Event()
+        self._over = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -41,22 +42,30 @@ class Notifier:
                     self._thread.start()
         self._wanted.set()
 
+    def close(self) -> None:
+        """Send nothing more, and end the thread."""
+        self._over.set()
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join(RECONNECT_S)
+
     def _run(self) -> None:
-        while True:
+        while not self._over.is_set():
             try:
                 with connect(self._url, "notifier") as connection:
-                    self._send_for_ever(connection)
+                    self._send(connection)
             except (psycopg.Error, OSError) as error:
                 log.warning("wake-up not sent: %s", error)
-                threading.Event().wait(RECONNECT_S)
+                self._over.wait(RECONNECT_S)
 
-    def _send_for_ever(self, connection: psycopg.Connection) -> None:
-        pause = threading.Event()
+    def _send(self, connection: psycopg.Connection) -> None:
         while True:
             self._wanted.wait()
             self._wanted.clear()
+            if self._over.is_set():
+                return
             connection.execute(f"NOTIFY {CHANNEL}")
-            pause.wait(DEBOUNCE_S)
+            self._over.wait(DEBOUNCE_S)
 
 
 def listen(url: str, wake: Callable[[], None], stopped: Callable[[], bool]) -> None:
