@@ -22,7 +22,20 @@ from webhooks.db import connect
 from webhooks.settings import Settings
 
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
+CHAOS_S = 75.0
 _numbers = itertools.count()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What makes the storms of the chaos tests longer, and what repeats one."""
+    parser.addoption("--chaos-seconds", type=float, default=CHAOS_S, help="length of the storm")
+    parser.addoption("--chaos-seed", type=int, default=None, help="the seed that a run printed")
+
+
+@pytest.fixture(scope="session")
+def chaos_scale(pytestconfig: pytest.Config) -> float:
+    """How many times longer than in CI a test that searches at random is to search."""
+    return float(pytestconfig.getoption("--chaos-seconds")) / CHAOS_S
 
 
 @pytest.hookimpl(wrapper=True)
@@ -128,6 +141,8 @@ def connection(database_url: str) -> Iterator[psycopg.Connection]:
 def app(settings: Settings) -> Iterator[Flask]:
     """The web application on the test's database."""
     made = create_app(settings)
+    notifier = made.extensions["webhooks_notifier"]  # a test may put another in its place
     yield made
+    notifier.close()
     with made.app_context():
         made.extensions["sqlalchemy"].engine.dispose()

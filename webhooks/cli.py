@@ -13,6 +13,7 @@ import click
 COMMANDS = {
     "db": "webhooks.commands.schema:db",
     "demo": "webhooks.commands.demo:demo",
+    "doctor": "webhooks.commands.doctor:doctor",
     "emit": "webhooks.commands.emit:emit",
     "key": "webhooks.commands.key:key",
     "receiver": "webhooks.commands.receiver:receiver",

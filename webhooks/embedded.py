@@ -47,6 +47,8 @@ TUNING = {
     # Over forty day partitions with their indexes, each is a lock.
     "max_locks_per_transaction": "256",
     "autovacuum_naptime": "5s",
+    # A client that forgets a transaction must not hold vacuum back for ever.
+    "idle_in_transaction_session_timeout": "5min",
     "random_page_cost": "1.1",
     "jit": "off",
     "timezone": "UTC",

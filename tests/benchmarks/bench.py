@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
@@ -114,7 +115,7 @@ def note(text: str) -> None:
 def quantile(values: Sequence[float], share: float) -> float:
     """The value that ``share`` of all are not above (nearest rank)."""
     ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, max(0, -int(-share * len(ranked) // 1) - 1))]
+    return ranked[math.ceil(share * len(ranked)) - 1]
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

@@ -292,13 +292,19 @@ def test_a_closed_lane_is_shown_even_after_a_crash(
 
 
 def test_an_endpoint_that_was_resumed_meanwhile_stays_active(
-    connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, app: Flask
+    connection: psycopg.Connection, app: Flask
 ) -> None:
     """The person who resumed saw the newer state: the engine's old verdict is not shown."""
-    close_lane(connection, monkeypatch)
+    make_endpoint(connection)
+    emit(connection)
+    worker_id = register(connection)
+    (claimed,) = claim(connection, worker_id)
     with app.app_context():
         endpoint = endpoints.find(None, one(connection, "SELECT id FROM webhooks.endpoints"))
         assert endpoint is not None
+        endpoints.pause(endpoint, actor="ana")
+        gone = Settlement(claimed, outcome(ErrorClass.HTTP_4XX, 410), None)
+        deliveries.settle(connection, worker_id, [gone])
         endpoints.resume(endpoint, actor="ana")
 
     assert deliveries.show_closed(connection) == 0

@@ -35,11 +35,12 @@ log = logging.getLogger(__name__)
 
 # In id order: unsorted batches deadlock one another. The states are told by worker_id and
 # due_at here and below (the table's CHECKs make them equal): with "status = …" the planner
-# could read the whole partial index of that state instead of looking the ids up.
+# could read the whole partial index of that state instead of looking the ids up. The ids stand
+# there twice for the same reason: with statistics of a drained queue a join reads all of it.
 HOLD = """
 SELECT q.id, clock_timestamp() FROM webhooks.deliveries_queue q
 JOIN unnest(%(ids)s::uuid[], %(attempts)s::int[]) AS mine (id, attempt) USING (id)
-WHERE q.worker_id = %(worker)s AND q.attempts = mine.attempt
+WHERE q.id = ANY (%(ids)s::uuid[]) AND q.worker_id = %(worker)s AND q.attempts = mine.attempt
 ORDER BY q.id
 FOR UPDATE OF q
 """
@@ -50,7 +51,7 @@ SET status = 'scheduled', due_at = clock_timestamp() + make_interval(secs => u.d
     worker_id = NULL, tries = q.tries + 1, trigger = 'schedule', lost = 0,
     status_code = %(code)s, error_class = %(error)s
 FROM unnest(%(ids)s::uuid[], %(delays)s::float8[]) AS u (id, delay)
-WHERE q.id = u.id
+WHERE q.id = ANY (%(ids)s::uuid[]) AND q.id = u.id
 """
 
 # Through the parent: the new finished_at moves the row to its day's partition.

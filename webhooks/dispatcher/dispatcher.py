@@ -173,7 +173,8 @@ class Dispatcher:
         return self._claiming and self._hands.room > 0 and self._hands.unsettled < MOST_UNSETTLED
 
     def _pause(self, batch: deliveries.Batch) -> float:
-        self._barren = 0 if batch.claims or batch.idle else self._barren + 1
+        crowded = self._hands.room < self._hands.capacity // 4
+        self._barren = 0 if batch.claims or batch.idle or crowded else self._barren + 1
         if 0 < self._barren < MOST_BARREN:
             # These lanes are full or another worker's; the next ones may not be.
             return 0.0

@@ -1,0 +1,116 @@
+"""The work: who delivers, what waits too long, what nobody holds, which endpoints are out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+
+from webhooks import ids
+from webhooks.db import INDEXES_ONLY, transaction
+from webhooks.doctor.finding import Finding, Level, span
+
+LATE_BEAT_S = 15.0
+LONG_WAIT_S = 60.0
+
+WORKERS = """
+SELECT date_part('epoch', clock_timestamp() - seen_at), clock_timestamp() - seen_at <= lease
+FROM webhooks.workers
+"""
+STRAYS = """
+SELECT count(*) FROM (
+    SELECT FROM webhooks.deliveries_queue q
+    WHERE q.status = 'in_flight'
+      AND NOT EXISTS (SELECT FROM webhooks.workers w WHERE w.id = q.worker_id)
+    LIMIT 10000) AS stray
+"""
+# A loose index scan like a claim's: the first of each lane, however many it has. What was
+# tried before is left out, for when it became pending again is not known; so are lanes
+# whose own rate or breaker makes them wait.
+OLDEST = """
+WITH RECURSIVE scan (shard, endpoint_id, waits_s, probes) AS (
+    SELECT (-1)::smallint, '00000000-0000-0000-0000-000000000000'::uuid, NULL::float8, 0
+    UNION ALL
+    SELECT next.shard, next.endpoint_id,
+           CASE WHEN l.open_at <= now() AND l.broken_s = 0 AND l.rate_limit IS NULL
+                     AND next.attempts = 0
+                THEN date_part('epoch', clock_timestamp() - next.created_at) END,
+           scan.probes + 1
+    FROM scan
+    CROSS JOIN LATERAL (
+        SELECT d.shard, d.endpoint_id, d.created_at, d.attempts FROM webhooks.deliveries_queue d
+        WHERE d.status = 'pending' AND d.priority = 0
+          AND (d.shard, d.endpoint_id) > (scan.shard, scan.endpoint_id)
+        ORDER BY d.shard, d.endpoint_id, d.priority, d.id LIMIT 1) next
+    LEFT JOIN webhooks.lanes l ON l.shard = next.shard AND l.endpoint_id = next.endpoint_id
+    WHERE scan.probes < 20000
+)
+SELECT endpoint_id, waits_s FROM scan WHERE waits_s IS NOT NULL ORDER BY waits_s DESC LIMIT 1
+"""
+ENDPOINTS = """
+SELECT count(*), count(*) FILTER (WHERE e.status = 'disabled'),
+       count(*) FILTER (WHERE e.status = 'paused'), count(*) FILTER (WHERE l.broken_s > 0)
+FROM webhooks.endpoints e
+LEFT JOIN webhooks.lanes l ON l.shard = webhooks.shard_of(e.tenant_id) AND l.endpoint_id = e.id
+WHERE e.deleted_at IS NULL
+"""
+
+
+def live_workers(connection: psycopg.Connection) -> Iterator[Finding]:
+    """Somebody must deliver, and say so every few seconds."""
+    with transaction(connection):
+        rows = connection.execute(WORKERS).fetchall()
+    beats = [age_s for age_s, live in rows if live]
+    if not beats:
+        seen = f"; the last one was seen {span(min(row[0] for row in rows))} ago" if rows else ""
+        remedy = "start some: gunicorn --config python:webhooks.worker webhooks.worker:application"
+        yield Finding("workers", Level.FAIL, f"none is alive{seen}", remedy)
+        return
+    what = f"{len(beats)} alive, the last beats {span(min(beats))} to {span(max(beats))} ago"
+    late = max(beats) > LATE_BEAT_S
+    remedy = "see its log: it cannot reach the database, or gets no CPU; its lease will end"
+    yield Finding("workers", Level.WARN if late else Level.OK, what, remedy if late else "")
+
+
+def strays(connection: psycopg.Connection) -> Iterator[Finding]:
+    """What is in flight must be in the hands of a worker that has a row."""
+    with transaction(connection, *INDEXES_ONLY):
+        row = connection.execute(STRAYS).fetchone()
+    count = row[0] if row else 0
+    if count:
+        remedy = (
+            "a live worker takes them back within seconds; if this stays, see the workers' logs"
+        )
+        what = f"{count} are in flight and no worker holds them"
+        yield Finding("in flight", Level.WARN, what, remedy)
+    else:
+        yield Finding("in flight", Level.OK, "every delivery in flight has its worker")
+
+
+def oldest_pending(
+    connection: psycopg.Connection, longest_s: float = LONG_WAIT_S
+) -> Iterator[Finding]:
+    """New deliveries behind an open lane go out within seconds."""
+    with transaction(connection, *INDEXES_ONLY):
+        row = connection.execute(OLDEST).fetchone()
+    if row is None:
+        yield Finding("oldest pending", Level.OK, "nothing waits behind an open lane")
+        return
+    what = f"{span(row[1])}, for {ids.encode(ids.ENDPOINT, row[0])}"
+    late = row[1] > longest_s
+    remedy = (
+        "if all wait, start more workers; if one endpoint does, it answers too slowly: raise its "
+        "max_in_flight or mend its receiver"
+    )
+    yield Finding("oldest pending", Level.WARN if late else Level.OK, what, remedy if late else "")
+
+
+def endpoints(connection: psycopg.Connection) -> Iterator[Finding]:
+    """Those that the engine or a person took out: their events are held, not lost."""
+    with transaction(connection):
+        row = connection.execute(ENDPOINTS).fetchone()
+    count, disabled, paused, broken = row or (0, 0, 0, 0)
+    what = f"{count}, of which {disabled} disabled, {paused} paused, {broken} with an open breaker"
+    out = disabled + broken > 0
+    remedy = "their pages show reason and last error; tell their owners, then resume or delete them"
+    yield Finding("endpoints", Level.WARN if out else Level.OK, what, remedy if out else "")
