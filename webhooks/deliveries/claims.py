@@ -78,17 +78,16 @@ FROM unnest(%(shards)s::smallint[], %(endpoints)s::uuid[], %(taken)s::int[])
 WHERE l.shard = u.shard AND l.endpoint_id = u.endpoint_id
 """
 
-# By worker_id, not by status, and by the ids twice, so that they are looked up whatever the
-# statistics say (see HOLD in settlement.py).
+# By worker_id, not by status, and without a join, so that the ids are looked up (see HOLD in
+# settlement.py).
 RETURN = """
 UPDATE webhooks.deliveries_queue q
 SET status = 'pending', worker_id = NULL, {number}
 FROM (
-    SELECT d.ctid AS row FROM webhooks.deliveries_queue d
-    JOIN unnest(%(ids)s::uuid[], %(attempts)s::int[]) AS mine (id, attempt) USING (id)
-    WHERE d.id = ANY (%(ids)s::uuid[]) AND d.worker_id = %(worker)s
-      AND d.attempts = mine.attempt
-    ORDER BY d.id FOR UPDATE OF d) AS held
+    SELECT ctid AS row FROM webhooks.deliveries_queue
+    WHERE id = ANY (%(ids)s::uuid[]) AND worker_id = %(worker)s
+      AND attempts = (%(attempts)s::int[])[array_position(%(ids)s::uuid[], id)]
+    ORDER BY id FOR UPDATE) AS held
 WHERE q.ctid = held.row
 """
 

@@ -35,23 +35,22 @@ log = logging.getLogger(__name__)
 
 # In id order: unsorted batches deadlock one another. The states are told by worker_id and
 # due_at here and below (the table's CHECKs make them equal): with "status = …" the planner
-# could read the whole partial index of that state instead of looking the ids up. The ids stand
-# there twice for the same reason: with statistics of a drained queue a join reads all of it.
+# could read the whole partial index of that state instead of looking the ids up. Nor are the
+# ids joined: with statistics of a drained queue a join reads all of it, or compares all pairs.
 HOLD = """
-SELECT q.id, clock_timestamp() FROM webhooks.deliveries_queue q
-JOIN unnest(%(ids)s::uuid[], %(attempts)s::int[]) AS mine (id, attempt) USING (id)
-WHERE q.id = ANY (%(ids)s::uuid[]) AND q.worker_id = %(worker)s AND q.attempts = mine.attempt
-ORDER BY q.id
-FOR UPDATE OF q
+SELECT id, attempts, clock_timestamp() FROM webhooks.deliveries_queue
+WHERE id = ANY (%(ids)s::uuid[]) AND worker_id = %(worker)s
+ORDER BY id
+FOR UPDATE
 """
 
 SCHEDULE = """
-UPDATE webhooks.deliveries_queue q
-SET status = 'scheduled', due_at = clock_timestamp() + make_interval(secs => u.delay),
-    worker_id = NULL, tries = q.tries + 1, trigger = 'schedule', lost = 0,
+UPDATE webhooks.deliveries_queue
+SET status = 'scheduled', due_at = clock_timestamp() + make_interval(
+        secs => (%(delays)s::float8[])[array_position(%(ids)s::uuid[], id)]),
+    worker_id = NULL, tries = tries + 1, trigger = 'schedule', lost = 0,
     status_code = %(code)s, error_class = %(error)s
-FROM unnest(%(ids)s::uuid[], %(delays)s::float8[]) AS u (id, delay)
-WHERE q.id = ANY (%(ids)s::uuid[]) AND q.id = u.id
+WHERE id = ANY (%(ids)s::uuid[])
 """
 
 # Through the parent: the new finished_at moves the row to its day's partition.
@@ -176,13 +175,12 @@ def _hold(
     connection: psycopg.Connection, worker_id: UUID, settlements: Sequence[Settlement]
 ) -> tuple[set[UUID], datetime]:
     """Lock what is still this worker's; answers it, and the database's time."""
-    claimed = {
-        "ids": array(s.claim.delivery_id for s in settlements),
-        "attempts": array(s.claim.attempt for s in settlements),
-        "worker": worker_id,
-    }
+    attempts = {s.claim.delivery_id: s.claim.attempt for s in settlements}
+    claimed = {"ids": array(attempts), "worker": worker_id}
     rows = connection.execute(HOLD, claimed, binary=True).fetchall()
-    return {row[0] for row in rows}, rows[0][1] if rows else datetime.now(UTC)
+    # Of a row that was waited for, this is the newest version: the number is the fence.
+    held = {delivery_id for delivery_id, attempt, _ in rows if attempts[delivery_id] == attempt}
+    return held, rows[0][2] if rows else datetime.now(UTC)
 
 
 def _changes(mine: Sequence[Settlement]) -> dict[Change, list[Settlement]]:

@@ -29,6 +29,8 @@ from webhooks.wakeup import listen
 from webhooks.workers import retire
 
 CLAIM_EVERY_S = 0.025
+CROWDED_S = 0.1
+BARREN_S = 0.005
 IDLE_FIRST_S = 0.05
 IDLE_LONGEST_S = 0.25
 SETTLE_EVERY_S = 0.05
@@ -173,11 +175,13 @@ class Dispatcher:
         return self._claiming and self._hands.room > 0 and self._hands.unsettled < MOST_UNSETTLED
 
     def _pause(self, batch: deliveries.Batch) -> float:
-        crowded = self._hands.room < self._hands.capacity // 4
-        self._barren = 0 if batch.claims or batch.idle or crowded else self._barren + 1
+        if not batch.claims and self._hands.room < self._hands.capacity // 4:
+            # Every lane has its share of the little room; the settler wakes us with more.
+            return CROWDED_S
+        self._barren = 0 if batch.claims or batch.idle else self._barren + 1
         if 0 < self._barren < MOST_BARREN:
             # These lanes are full or another worker's; the next ones may not be.
-            return 0.0
+            return BARREN_S
         if batch.idle and not batch.orphans:
             self._idle_s = min(self._idle_s * 1.5, IDLE_LONGEST_S)
             return min(self._idle_s, max(batch.opens_in_s, CLAIM_EVERY_S))
