@@ -41,11 +41,17 @@ def verify(secret: str, request: Received) -> bool:
 
 @dataclass
 class Recorder:
-    """Answers 200, or what ``answer(nth, request)`` says, after ``delay_s`` seconds."""
+    """Answers 200, or what ``answer(nth, request)`` says, after ``delay_s`` seconds.
+
+    ``port`` 0: any that is free. ``most_at_once``: requests that it had in hand together.
+    """
 
     answer: Callable[[int, Received], int] = lambda nth, request: 200
     delay_s: float = 0.0
+    port: int = 0
     requests: list[Received] = field(default_factory=list)
+    most_at_once: int = 0
+    _at_once: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Recorder:
@@ -62,6 +68,7 @@ class Recorder:
                 request = Received(self.path, dict(self.headers), body, time.time())
                 status = recorder._record(request)
                 time.sleep(recorder.delay_s)
+                recorder._done()
                 self.send_response(status)
                 self.send_header("Content-Length", "2")
                 self.end_headers()
@@ -77,7 +84,7 @@ class Recorder:
             def handle_error(self, request: Any, client_address: Any) -> None:
                 """A worker that was killed drops its connections: not this test's fault."""
 
-        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server = Server(("127.0.0.1", self.port), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
         return self
@@ -89,8 +96,14 @@ class Recorder:
 
     def _record(self, request: Received) -> int:
         with self._lock:
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
             self.requests.append(request)
             return self.answer(len(self.requests), request)
+
+    def _done(self) -> None:
+        with self._lock:
+            self._at_once -= 1
 
     @property
     def url(self) -> str:

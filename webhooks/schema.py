@@ -21,10 +21,8 @@ from sqlalchemy import Connection, text
 from webhooks.database_app import open_app
 from webhooks.files import find
 from webhooks.models import db
-
-
-class SchemaError(RuntimeError):
-    """The schema is not what this version needs; the text says what to do."""
+from webhooks.schema_check import SchemaError as SchemaError
+from webhooks.schema_check import compare as compare_revisions
 
 
 def upgrade(database_url: str) -> str:
@@ -52,12 +50,8 @@ def check(database_url: str) -> str:
     """Answer the revision; SchemaError if it is not this version's or a model does not fit."""
     with _migrator(database_url) as config:
         _refuse_newer(config)
-        found, wanted = _revision(), _head(config)
-        if found != wanted:
-            raise SchemaError(
-                f"the database is at revision {found or 'none'}, this version needs {wanted}; "
-                "run `webhooks db upgrade`"
-            )
+        wanted = _head(config)
+        compare_revisions(_revision(), wanted)
         with db.engine.begin() as connection:
             differences = compare(connection)
         if differences:

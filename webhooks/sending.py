@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable
@@ -56,6 +57,8 @@ class Sender:
             return _unsendable("the endpoint does not exist any more")
         if payload is None:
             return _unsendable("the event's payload is not stored any more")
+        if not 0 < target.timeout_s < math.inf:  # what a transport does with NaN is anybody's guess
+            return _unsendable(f"the endpoint's timeout is {target.timeout_s} s", target.url)
         try:
             keys = self._keys(target.tenant_id, target.secrets)
         except (SecretError, signing.SigningSecretError) as error:

@@ -97,6 +97,10 @@ class Settings:
             raise SettingsError(
                 f"WEBHOOKS_LOG_LEVEL={self.log_level!r}: give debug, info, warning or error"
             )
+        if self.transport not in ("auto", "curl", "requests"):
+            raise SettingsError(
+                f"WEBHOOKS_TRANSPORT={self.transport!r}: give auto, curl or requests"
+            )
         if self.heartbeat_s * 2 > self.lease_s:
             raise SettingsError(
                 f"WEBHOOKS_HEARTBEAT_S={self.heartbeat_s:g}: at most half of WEBHOOKS_LEASE_S "

@@ -9,7 +9,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from webhooks import logs
+from webhooks.db import DatabaseTooOld
 from webhooks.keyring_check import check_keyring
+from webhooks.schema_check import SchemaError, check_revision
 from webhooks.secrets import Keyring, KeyringError
 from webhooks.settings import Settings, SettingsError
 
@@ -23,7 +25,7 @@ control_socket_disable = True
 
 
 def on_starting(server: Any) -> None:
-    """Refuse wrong settings before a fork."""
+    """Refuse wrong settings, and a schema of another version, before a fork."""
     check_settings()
 
 
@@ -34,8 +36,9 @@ def check_settings() -> None:
         settings = Settings.from_env(os.environ)
         if not settings.database_url:
             raise SettingsError("DATABASE_URL is not set; give postgresql://user@host/database")
+        check_revision(settings.database_url)
         check_keyring(settings.database_url, Keyring.parse(settings.keyring))
-    except (SettingsError, KeyringError) as error:
+    except (SettingsError, KeyringError, SchemaError, DatabaseTooOld) as error:
         raise SystemExit(f"webhooks: {error}") from None
 
 

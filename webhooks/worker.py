@@ -7,8 +7,10 @@ the metrics: their files belong to the processes that count.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import resource
 import shutil
 import tempfile
 import threading
@@ -20,7 +22,8 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from webhooks import logs
 from webhooks.secrets import Keyring
-from webhooks.settings import Settings
+from webhooks.settings import Settings, SettingsError
+from webhooks.transports import choice
 from webhooks.web import check_settings
 
 if TYPE_CHECKING:
@@ -54,8 +57,10 @@ def on_starting(server: Any) -> None:
             f"--graceful-timeout {server.cfg.graceful_timeout}: give at least {least}, the longest "
             f"attempt and {SETTLE_RESERVE_S} s to record it"
         )
-    # libcurl would write every connection's TLS keys there.
+    # libcurl would write every connection's TLS keys there; it looks when it is loaded.
     os.environ.pop("SSLKEYLOGFILE", None)
+    _check_transport()
+    _raise_file_limit()
     if METRICS_DIR not in os.environ:
         os.environ[METRICS_DIR] = tempfile.mkdtemp(prefix="webhooks-metrics-")
         _own_folders.append(os.environ[METRICS_DIR])
@@ -63,6 +68,20 @@ def on_starting(server: Any) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.db"):
         old.unlink()
+
+
+def _check_transport() -> None:
+    try:
+        choice.choose(Settings.from_env(os.environ).transport)
+    except SettingsError as error:
+        raise SystemExit(f"webhooks: {error}") from None
+
+
+def _raise_file_limit() -> None:
+    """Each delivery in flight is an open file, each idle connection too: 1,024 are too few."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems say "infinity" and mean less
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def on_exit(server: Any) -> None:
@@ -135,10 +154,9 @@ class DeliveryWorker(ThreadWorker):
 def _make_dispatcher(settings: Settings) -> Dispatcher:
     from webhooks.dispatcher import Dispatcher
     from webhooks.sending import Sender
-    from webhooks.transports.curl import CurlTransport
 
     sender = Sender(settings, Keyring.parse(settings.keyring))
-    return Dispatcher(settings, CurlTransport(settings), sender)
+    return Dispatcher(settings, choice.make(settings), sender)
 
 
 def application(

@@ -170,43 +170,6 @@ def test_outcomes_that_cannot_be_recorded_are_kept_until_they_can(stack: Stack) 
     assert receiver.counts() == dict.fromkeys(events, 1)
 
 
-def test_odd_rows_do_not_stop_the_worker(stack: Stack) -> None:
-    """Bad URL, undecodable secret, no payload, no endpoint: each fails alone (W118)."""
-    with Recorder() as receiver:
-        worker = stack.start_worker()
-        for _ in range(5):
-            stack.register(receiver.url)
-        with stack.connect() as connection:
-            ids = [r[0] for r in connection.execute("SELECT id FROM webhooks.endpoints ORDER BY 1")]
-            connection.execute("BEGIN")
-            connection.execute("SELECT webhooks.emit('default', 'odd', '{}')")
-            url = "UPDATE webhooks.endpoints SET url = %s WHERE id = %s"
-            connection.execute(url, ["http://a..b/", ids[0]])
-            connection.execute(url, ["http://127.0.0.1\\@evil.test/\u2603", ids[1]])
-            connection.execute(
-                "UPDATE webhooks.signing_secrets SET ciphertext = 'garbage' WHERE endpoint_id = %s",
-                [ids[2]],
-            )
-            connection.execute(
-                "UPDATE webhooks.deliveries_queue SET event_id = webhooks.uuid7() "
-                "WHERE endpoint_id = %s", [ids[3]])  # fmt: skip
-            connection.execute("COMMIT")
-        before = worker.children()
-        eventually(lambda: len(receiver.requests) == 1)
-        eventually(lambda: stack.statuses() == {"delivered": 1, "dead_lettered": 4})
-        with stack.connect() as connection:
-            attempts = connection.execute(
-                "SELECT error_class, detail FROM webhooks.attempts "
-                "WHERE outcome = 'failed' ORDER BY detail"
-            ).fetchall()
-        assert sorted(kind for kind, _ in attempts) == ["internal"] * 2 + ["invalid_url"] * 2
-        stack.emit({"still": "alive"})
-        eventually(lambda: b"alive" in receiver.requests[-1].body)
-
-        assert worker.children() == before
-        assert "UnicodeEncodeError" not in worker.output()
-
-
 @pytest.fixture
 def own_server() -> Iterator[embedded.Server]:
     """A PostgreSQL of this test's own, durable as in production, to be restarted."""
@@ -258,3 +221,23 @@ def test_a_restart_of_postgresql_loses_nothing(own_server: embedded.Server, mode
         assert worker.popen.poll() is None
         assert max(receiver.counts().values()) <= 2
         assert sum(receiver.counts().values()) - len(receiver.counts()) <= 40
+
+
+def test_a_crash_of_postgresql_while_receivers_think_repeats_nothing(
+    own_server: embedded.Server,
+) -> None:
+    """Two workers, answers that take three seconds, a crash in between: each comes once (W112)."""
+    upgrade(own_server.url())
+    with Stack(own_server.url(), ENV) as stack, Recorder(delay_s=3) as receiver:
+        stack.start_web()
+        stack.register(receiver.url)
+        stack.start_worker(2)
+        events = stack.emit_sql(30)
+        eventually(lambda: len(receiver.requests) == 30)
+        time.sleep(1)  # until the claims, whose commits do not wait for it, are on the disk
+        own_server.stop("immediate")
+        own_server.start()
+        eventually(lambda: stack.statuses() == {"delivered": 30}, 30)
+        time.sleep(LEASE_S)
+
+    assert receiver.counts() == dict.fromkeys(events, 1)

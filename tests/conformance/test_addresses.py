@@ -87,6 +87,18 @@ def test_name_is_looked_up_once_and_pinned(make: Make) -> None:
     assert second.error is ErrorClass.CONNECT  # nobody listens on ::1
 
 
+def test_what_is_known_is_not_looked_up_and_not_timed(transport: Transport) -> None:
+    """Only an attempt that waited for a look-up has a DNS phase."""
+    with RawServer(replies(OK)) as server:
+        url = server.url(host="receiver.example")
+        first, second = (send(transport, post(url)).timings for _ in range(2))
+
+    assert first.dns_ms is not None
+    assert first.connect_ms is not None
+    assert 0 < first.dns_ms <= first.connect_ms
+    assert (second.dns_ms, second.connect_ms) == (None, None)
+
+
 def test_dead_address_falls_back_to_the_next(transport: Transport) -> None:
     """With one dead and one live answer the live one is reached in time (W040)."""
     transport._resolver._look_up = lambda _host: ["::1", "127.0.0.1"]

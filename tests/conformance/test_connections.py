@@ -10,12 +10,16 @@ import pytest
 from tests.rawserver import Peer, RawServer, replies, reply
 from tests.transports import (
     OK,
+    SETTINGS,
+    Make,
     collect,
     post,
     send,
 )
 from webhooks.attempt import ErrorClass
+from webhooks.transports import exchange
 from webhooks.transports.base import Transport
+from webhooks.transports.threaded import connections
 
 
 def test_connections_are_kept_alive(transport: Transport) -> None:
@@ -40,6 +44,23 @@ def test_connection_that_was_closed_while_idle_is_replaced(transport: Transport)
             transport.wait(0.05)
 
     assert (server.connections, len(server.requests)) == (5, 5)
+
+
+@pytest.mark.parametrize("limit", ["IDLE_CONNECTION_S", "OLDEST_CONNECTION_S"])
+def test_connections_have_an_age(make: Make, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """One that was idle for long, or is old though busy, is replaced: hosts move."""
+    for module in (exchange, connections):
+        monkeypatch.setattr(module, limit, 1)
+    transport = make(SETTINGS)
+    pauses = [1.4] if limit.startswith("IDLE") else [0.3] * 5
+    with RawServer(replies(OK)) as server:
+        send(transport, post(server.url()))
+        for pause_s in pauses:
+            transport.wait(pause_s)
+            assert send(transport, post(server.url())).status_code == 200
+    transport.close()
+
+    assert server.connections == 2
 
 
 def test_new_connection_that_dies_is_not_repeated(transport: Transport) -> None:

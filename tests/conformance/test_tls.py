@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.rawserver import RawServer, replies
+from tests.rawserver import Peer, RawServer, Script, replies, reply
 from tests.transports import (
     OK,
     SETTINGS,
@@ -82,3 +83,92 @@ def test_tls_faults_are_told_apart(authority: trustme.CA, trusting: Transport) -
     assert "certificate" in details[0]
     assert "other.example" in details[1]
     assert len(set(details)) == 3
+
+
+def test_expired_certificate(authority: trustme.CA, trusting: Transport) -> None:
+    """An expired certificate is refused by that reason (W043)."""
+    past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    expired = authority.issue_cert("secure.example", not_after=past)
+    with RawServer(replies(OK), tls=tls_context(expired)) as server:
+        response = send(trusting, post(server.url(host="secure.example")))
+
+    assert (response.error, server.requests) == (ErrorClass.TLS, [])
+    assert "expired" in response.detail
+
+
+def test_old_versions_are_refused(authority: trustme.CA, trusting: Transport) -> None:
+    """A receiver that offers no TLS 1.2 gets nothing."""
+    context = tls_context(authority.issue_cert("secure.example"))
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning, match="TLSv1 is deprecated"):
+        context.minimum_version = ssl.TLSVersion.TLSv1
+    with pytest.warns(DeprecationWarning, match="TLSv1_1 is deprecated"):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with RawServer(replies(OK), tls=context) as server:
+        response = send(trusting, post(server.url(host="secure.example")))
+
+    assert (response.error, server.requests) == (ErrorClass.TLS, [])
+
+
+def answering(data: bytes | None) -> Script:
+    """Reads what the client says first, and answers with bytes, or with a reset."""
+
+    def script(peer: Peer) -> None:
+        peer.read_some()
+        if data is None:
+            peer.reset()
+        else:
+            peer.send(data)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    "data", [None, b"", b"\x16\x03\x03\x00\x50", b"\x16\x03\x03 no handshake at all"],
+    ids=["reset", "close", "cut", "garbage"],
+)  # fmt: skip
+def test_broken_handshake(trusting: Transport, data: bytes | None) -> None:
+    """Whatever ends the handshake: class tls, with a reason."""
+    with RawServer(answering(data)) as server:
+        url = server.url(host="secure.example").replace("http:", "https:")
+        response = send(trusting, post(url))
+
+    assert (response.error, response.status_code) == (ErrorClass.TLS, None)
+    assert response.detail
+
+
+def test_environment_names_no_other_authorities(
+    authority: trustme.CA, trusting: Transport, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A CA bundle in the environment neither replaces the transport's own nor adds to it (W044)."""
+    stranger = trustme.CA()
+    stranger.cert_pem.write_to_path(tmp_path / "other.pem")
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "other.pem"))
+    found = []
+    for issuer in (authority, stranger):
+        context = tls_context(issuer.issue_cert("secure.example"))
+        with RawServer(replies(OK), tls=context) as server:
+            found.append(send(trusting, post(server.url(host="secure.example"))).error)
+
+    assert found == [None, ErrorClass.TLS]
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_dead_kept_tls_connection_costs_no_attempt(
+    authority: trustme.CA, trusting: Transport, how: str
+) -> None:
+    """Closed or reset under the second request: it goes out again, once, on a new connection."""
+
+    def script(peer: Peer) -> None:
+        peer.read()
+        peer.send(reply(200, b"first"))
+        if peer.number == 1 and peer.read() is not None and how == "reset":
+            peer.reset()
+
+    with RawServer(script, tls=tls_context(authority.issue_cert("secure.example"))) as server:
+        url = server.url(host="secure.example")
+        found = [send(trusting, post(url)) for _ in range(2)]
+
+    assert [each.status_code for each in found] == [200, 200]
+    assert [request.connection for request in server.requests] == [1, 1, 2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from tests.rawserver import RawServer, silent
+from tests.rawserver import Peer, RawServer, silent
 from tests.transports import (
     SETTINGS,
     Make,
@@ -47,13 +47,20 @@ def test_wait_keeps_to_its_time(transport: Transport) -> None:
 
 
 def test_close_with_requests_in_flight(make: Make) -> None:
-    """close drops what is in flight; a wake that comes later harms nobody."""
+    """close ends what is in flight at once; a wake that comes later harms nobody."""
+    closed = threading.Event()
+
+    def script(peer: Peer) -> None:
+        silent(peer)
+        closed.set()
+
     transport = make(SETTINGS)
-    with RawServer(silent) as server:
-        transport.start(post(server.url()))
+    with RawServer(script) as server:
+        transport.start(post(server.url(), timeout_s=20))
         while not server.requests:
             transport.wait(0.01)
         transport.close()
         transport.wake()
+        assert closed.wait(2)
 
     assert len(server.requests) == 1

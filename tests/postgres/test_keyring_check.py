@@ -45,6 +45,23 @@ def test_a_keyring_that_lacks_a_key_is_refused_by_name(
         check_keyring(database_url, Keyring.parse(Keyring.generate(key_id)))
 
 
+@pytest.mark.parametrize("damaged", ["garbage", "v1:only:%%%:%%%"])
+def test_a_damaged_secret_does_not_stop_the_start(
+    connection: psycopg.Connection, database_url: str, damaged: str
+) -> None:
+    """The newest of many is unreadable: its own deliveries fail, everybody else's go on (W118)."""
+    keyring = Keyring.parse(Keyring.generate("only"))
+    for _ in range(2):
+        add_secret(connection, keyring)
+    connection.execute(
+        "UPDATE webhooks.signing_secrets SET ciphertext = %s "
+        "WHERE id = (SELECT max(id::text)::uuid FROM webhooks.signing_secrets)",
+        [damaged],
+    )
+
+    check_keyring(database_url, keyring)
+
+
 def test_a_database_that_is_away_does_not_stop_the_start() -> None:
     """The processes wait for it, as they do later."""
     check_keyring("postgresql://nobody@127.0.0.1:1/none", Keyring.parse(Keyring.generate()))

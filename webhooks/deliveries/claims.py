@@ -86,7 +86,8 @@ SET status = 'pending', worker_id = NULL, {number}
 FROM (
     SELECT ctid AS row FROM webhooks.deliveries_queue
     WHERE id = ANY (%(ids)s::uuid[]) AND worker_id = %(worker)s
-      AND attempts = (%(attempts)s::int[])[array_position(%(ids)s::uuid[], id)]
+      AND EXISTS (SELECT FROM unnest(array_positions(%(ids)s::uuid[], id)) AS n
+                  WHERE attempts = (%(attempts)s::int[])[n])
     ORDER BY id FOR UPDATE) AS held
 WHERE q.ctid = held.row
 """

@@ -197,9 +197,12 @@ class CurlTransport:
             self._multi.add_handle(easy)
             return
         self._done.append(exchange.response(code, text, now))
-        exchange.release()
         self._busy.discard(exchange)
-        self._idle.append(exchange)
+        if exchange.is_clean(code):
+            exchange.release()
+            self._idle.append(exchange)
+        else:
+            exchange.discard()
 
     def _collect(self) -> None:
         _, good, bad = self._multi.info_read(self._capacity)

@@ -14,6 +14,7 @@ MOST_INTERIM = 5
 REFUSED = 0  # what a callback of libcurl answers to end the transfer: fewer bytes than it got
 STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?\r?\n")
 
+TOO_LARGE = "the response headers are larger than 64 kB"
 CLOSED_INSIDE = "the connection was closed inside the response headers"
 CLOSED_BEFORE = "the connection was closed without a response"
 
@@ -46,7 +47,7 @@ class Head:
         """Take the next line with its end; REFUSED if nothing more is wanted, else None."""
         self.size += len(line)
         if self.size > MOST_HEADER_BYTES:
-            return self._refuse("the response headers are larger than 64 kB")
+            return self._refuse(TOO_LARGE)
         if self.ended:
             return None  # a trailer
         if not self.lines:
@@ -56,6 +57,14 @@ class Head:
         self.lines.append(line)
         if len(self.lines) > MOST_HEADERS + 1:
             return self._refuse(f"the response has more than {MOST_HEADERS} headers")
+        return None
+
+    def fold(self, line: bytes) -> int | None:
+        """Take a line that goes on with the one before (RFC 9112 section 5.2), as ``feed``."""
+        self.size += len(line)
+        if self.size > MOST_HEADER_BYTES:
+            return self._refuse(TOO_LARGE)
+        self.lines[-1] = self.lines[-1].rstrip() + b" " + line.lstrip(b" \t")
         return None
 
     def _on_status_line(self, line: bytes) -> int | None:

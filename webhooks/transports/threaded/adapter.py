@@ -12,12 +12,12 @@ from requests.adapters import HTTPAdapter
 from requests.structures import CaseInsensitiveDict
 from urllib3.util import SKIP_HEADER, Timeout
 
-from webhooks.addresses import Url
 from webhooks.transports.headers import to_lines
-from webhooks.transports.threaded.attempt import Attempt
+from webhooks.transports.threaded.attempt import Attempt, current
 from webhooks.transports.threaded.connections import Blocked, Pools
 
-MOST_HOSTS = 256
+# A host that falls out of these loses its idle connections, so: rather too many.
+MOST_HOSTS = 1_024
 # urllib3 would add its own.
 NOT_ADDED = ("Accept-Encoding", "User-Agent")
 
@@ -40,11 +40,15 @@ class Adapter(HTTPAdapter):
     def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
         """The shared context verifies; no file is read here."""
 
-    def build_connection_pool_key_attributes(
-        self, request: requests.PreparedRequest, verify: Any, cert: Any = None
-    ) -> tuple[Any, Any]:
-        where, _ = super().build_connection_pool_key_attributes(request, verify, cert)
-        return where, {}
+    def get_connection_with_tls_context(
+        self, request: requests.PreparedRequest, verify: Any, proxies: Any = None, cert: Any = None
+    ) -> Any:
+        """The pool of the URL's origin: it is parsed already, and there is no proxy."""
+        url = current().url
+        return self.pools.connection_from_host(url.host, url.port, url.scheme)
+
+    def request_url(self, request: requests.PreparedRequest, proxies: Any) -> str:
+        return current().target
 
     def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
         """Only what is read: no cookies, no encoding, no history."""
@@ -52,7 +56,7 @@ class Adapter(HTTPAdapter):
         response.raw = resp
         return response
 
-    def post(self, attempt: Attempt, url: Url) -> urllib3.BaseHTTPResponse:
+    def post(self, attempt: Attempt) -> urllib3.BaseHTTPResponse:
         """Send the attempt's request as it stands and answer with its head read.
 
         Raises requests' exceptions, and ValueError for a header that is malformed.
@@ -60,7 +64,7 @@ class Adapter(HTTPAdapter):
         request = attempt.request
         to_lines(request.headers)
         prepared = requests.PreparedRequest()
-        prepared.method, prepared.url, prepared.body = "POST", url.text, request.body
+        prepared.method, prepared.url, prepared.body = "POST", attempt.url.text, request.body
         prepared.headers = CaseInsensitiveDict(request.headers)
         prepared.headers["Content-Length"] = str(len(request.body))
         for name in NOT_ADDED:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from webhooks.addresses import Url
 from webhooks.transports.base import Request
 from webhooks.transports.head import Head
 from webhooks.transports.threaded.watchdog import Watch
@@ -18,10 +19,11 @@ class Attempt:
     """What one attempt may use, and what was seen of it. Readings are time.monotonic()'s."""
 
     def __init__(
-        self, request: Request, target: str, addresses: tuple[str, ...],
+        self, request: Request, url: Url, target: str, addresses: tuple[str, ...],
         allows: Callable[[str], bool], started: float, watch: Watch,
     ) -> None:  # fmt: skip
-        self.request, self.target, self.addresses = request, target, addresses
+        self.request, self.addresses = request, addresses
+        self.url, self.target = url, target
         self.allows, self.started, self.watch = allows, started, watch
         self.head = Head()
         self.peer: str | None = None

@@ -42,6 +42,7 @@ class _Pinned(_Connection):
     cord: Cord | None = None
     born = idle_since = 0.0
     peer: str | None = None
+    _unsent: list[bytes] | None = None
     _dns_host: str
     port: int
 
@@ -101,6 +102,19 @@ class _Pinned(_Connection):
             attempt.peer = self.peer
         super().putrequest(method, attempt.target, *args, **kwargs)
 
+    def request(self, *args: Any, **kwargs: Any) -> None:
+        """Send head and body in one write, not in two."""
+        self._unsent = []
+        super().request(*args, **kwargs)
+        data, self._unsent = b"".join(self._unsent), None
+        self.send(data)
+
+    def send(self, data: Any) -> None:
+        if self._unsent is None:
+            super().send(data)
+        else:
+            self._unsent.append(data)
+
     def close(self) -> None:
         super().close()
         if self.cord is not None:
@@ -132,14 +146,22 @@ class _Ageing(_Pool):
         attempt.reused = connection.sock is not None
         return connection
 
-    def sweep(self, now: float) -> None:
-        """Close what has been idle, or open, for too long; it keeps its place in the pool."""
+    def idle_since(self) -> list[float]:
+        """Since when its open connections have been idle."""
+        waiting = self.pool
+        if waiting is None:
+            return []
+        with waiting.mutex:
+            return [each.idle_since for each in waiting.queue if each and each.sock]
+
+    def sweep(self, now: float, since: float) -> None:
+        """Close what is too old, or idle since then or longer; it keeps its place in the pool."""
         waiting = self.pool
         if waiting is None:
             return
         with waiting.mutex:
-            for connection in waiting.queue:
-                if connection is not None and connection.is_old(now):
+            for connection in filter(None, waiting.queue):
+                if connection.is_old(now) or connection.idle_since <= since:
                     connection.close()
 
     def _put_conn(self, connection: Any) -> None:
@@ -163,10 +185,11 @@ class Pools(urllib3.PoolManager):
         super().__init__(num_pools=hosts, maxsize=each, block=False, ssl_context=tls)
         self.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
 
-    def sweep(self) -> None:
-        """Close every connection that is too old to be used again."""
+    def sweep(self, most: int) -> None:
+        """Close idle connections: those too old to be used again, all but the last ``most``."""
         now = time.monotonic()
-        for key in list(self.pools.keys()):
-            pool: Any = self.pools.get(key)
-            if pool is not None:
-                pool.sweep(now)
+        found: list[Any] = [self.pools.get(key) for key in list(self.pools.keys())]
+        pools = [pool for pool in found if pool is not None]
+        idle = sorted((since for pool in pools for since in pool.idle_since()), reverse=True)
+        for pool in pools:
+            pool.sweep(now, idle[most] if len(idle) > most else float("-inf"))

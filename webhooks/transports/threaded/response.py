@@ -11,6 +11,9 @@ from webhooks.transports.threaded.attempt import current
 
 LONGEST_LINE = 65_536
 VERSION = b"HTTP/1."
+MALFORMED = "a header line of the response is malformed"
+# More digits than any size has, and than int() takes.
+MOST_DIGITS = 19
 # A carriage return that ends no line.
 STRAY = re.compile(rb"\r(?!\n)")
 CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
@@ -32,15 +35,26 @@ class BoundedResponse(http.client.HTTPResponse):
         attempt = current()
         self._head = attempt.head
         while not self._head.ended:
+            if not self._head.lines:
+                self._check_beginning()
             self._feed(self._line())
             if attempt.first_byte_at is None:
                 attempt.first_byte_at = time.monotonic()
         self.code = self.status = self._head.status
         self.reason, self.version = "", 11
-        self.headers = self.msg = http.client.HTTPMessage()
-        for name, value in self._head.headers:
-            self.headers[name] = value
         self._frame()
+        # urllib3 is told no more than where the body ends.
+        self.headers = self.msg = http.client.HTTPMessage()
+        if self.chunked:
+            self.headers["Transfer-Encoding"] = "chunked"
+        elif self.length is not None:
+            self.headers["Content-Length"] = str(self.length)
+
+    def _check_beginning(self) -> None:
+        """Refuse another protocol's greeting at once: its line may never end."""
+        begun = self.fp.peek(1)[: len(VERSION)]
+        if not VERSION.startswith(begun):
+            self._feed(begun)
 
     def _line(self) -> bytes:
         """The next line; how the connection ended instead, if it did."""
@@ -57,15 +71,16 @@ class BoundedResponse(http.client.HTTPResponse):
     def _feed(self, line: bytes) -> None:
         lines = self._head.lines
         if len(lines) > 1 and line[:1] in (b" ", b"\t"):
-            # obs-fold (RFC 9112 section 5.2): it goes on with the line before.
-            lines[-1] = lines[-1].rstrip() + b" " + line.lstrip()
-            self._head.size += len(line)
+            if b"\0" in line or STRAY.search(line):
+                raise HeadFault(MALFORMED)
+            if self._head.fold(line) == REFUSED:
+                raise HeadFault(self._head.fault)
             return
         if self._head.feed(line) == REFUSED:
             raise HeadFault(self._head.fault)
         a_header = len(lines) > 1 and lines[-1] is line
         if b"\0" in line or (a_header and (b":" not in line or STRAY.search(line))):
-            raise HeadFault("a header line of the response is malformed")
+            raise HeadFault(MALFORMED)
 
     def _frame(self) -> None:
         """How the body ends (RFC 9112 section 6.3), and whether the connection may live on."""
@@ -76,7 +91,7 @@ class BoundedResponse(http.client.HTTPResponse):
         if len(lengths) > 1 or not all(each.isascii() and each.isdigit() for each in lengths):
             self._malformed("the response's Content-Length is malformed or given twice")
         self.chunked, self.chunk_left = bool(codings), None
-        self.length = None if codings or not lengths else int(lengths.pop())
+        self.length = None if codings or not lengths else _length(lengths.pop())
         if self.status in (204, 304):
             self.length = 0
         connection = self._values("connection")
@@ -100,7 +115,19 @@ class BoundedResponse(http.client.HTTPResponse):
             raise HeadFault("a chunk's size is malformed")
         return int(match[1], 16)
 
+    def _safe_read(self, amt: int) -> bytes:
+        """What http.client reads after a chunk, in the belief that it is a line's end."""
+        data: bytes = super()._safe_read(amt)  # type: ignore[misc]
+        if data != b"\r\n":
+            raise HeadFault("a chunk is longer than its size")
+        return data
+
     def _read_and_discard_trailer(self) -> None:
         while (line := self._line()) not in (b"\r\n", b"\n"):
             if self._head.feed(line) == REFUSED:
                 raise HeadFault(self._head.fault)
+
+
+def _length(digits: str) -> int | None:
+    """A Content-Length in bytes; None, for as long as it lasts, when no number is that long."""
+    return int(digits) if len(digits) <= MOST_DIGITS else None

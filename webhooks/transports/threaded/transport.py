@@ -54,6 +54,7 @@ class ThreadsTransport:
         self._done: queue.SimpleQueue[Response | None] = queue.SimpleQueue()
         self._in_flight = 0
         self._threads = 0
+        self._closed = False
         self._swept = time.monotonic()
 
     @property
@@ -67,10 +68,12 @@ class ThreadsTransport:
     def start(self, request: Request) -> None:
         """Begin to send. Never raises: what is wrong with a request is its response."""
         self._in_flight += 1
-        if self._threads < min(self._in_flight, self._capacity):
-            self._threads += 1
-            threading.Thread(target=self._run, name="sender", daemon=True).start()
-        self._to_send.put((request, time.monotonic()))
+        started = time.monotonic()
+        if self._threads >= min(self._in_flight, self._capacity) or self._start_thread():
+            self._to_send.put((request, started))
+        else:
+            fault = ErrorClass.CONNECT, "no thread could be started"
+            self._done.put(_failed(request, started, fault))
 
     def wait(self, timeout_s: float) -> list[Response]:
         """Responses that have come in: at once if there are any, else within ``timeout_s``."""
@@ -83,7 +86,7 @@ class ThreadsTransport:
         self._in_flight -= len(responses)
         if time.monotonic() - self._swept >= SWEEP_EVERY_S:
             self._swept = time.monotonic()
-            self._adapter.pools.sweep()
+            self._adapter.pools.sweep(2 * self._capacity)
         return responses
 
     def wake(self) -> None:
@@ -92,14 +95,26 @@ class ThreadsTransport:
 
     def close(self) -> None:
         """Drop what is in flight and close every connection."""
+        self._closed = True
+        self._dog.close()
         for _ in range(self._threads):
             self._to_send.put(None)
         self._adapter.close()
-        self._dog.close()
         self._resolver.close()
+
+    def _start_thread(self) -> bool:
+        """Whether there is a thread, a new one or, where the system allows no more, any."""
+        try:
+            threading.Thread(target=self._run, name="sender", daemon=True).start()
+        except RuntimeError:
+            return self._threads > 0
+        self._threads += 1
+        return True
 
     def _run(self) -> None:
         while (item := self._to_send.get()) is not None:
+            if self._closed:
+                continue
             request, started = item
             try:
                 response = self._send(request, started)
@@ -111,18 +126,19 @@ class ThreadsTransport:
     def _send(self, request: Request, started: float) -> Response:
         try:
             url = self._parse(request.url)
+            known = url.literal or self._resolver.known(url.host) is not None
             addresses = self._resolve(url, request)
         except UrlError as error:
             kind = ErrorClass.BLOCKED_ADDRESS if error.policy else ErrorClass.INVALID_URL
             return _failed(request, started, (kind, str(error)))
         except DnsError as error:
             return _failed(request, started, (ErrorClass.DNS, str(error)))
-        resolved = None if url.literal else time.monotonic()
+        resolved = None if known else time.monotonic()
         watch = self._dog.watch(started + request.timeout_s)
-        attempt = Attempt(request, _target(url), addresses, self._allows, started, watch)
+        attempt = Attempt(request, url, _target(url), addresses, self._allows, started, watch)
         try:
             with attempting(attempt):
-                return self._exchange(attempt, url, resolved)
+                return self._exchange(attempt, resolved)
         finally:
             watch.end()
 
@@ -131,12 +147,12 @@ class ThreadsTransport:
             return (url.host.strip("[]"),)
         return self._resolver.resolve(url.host, min(DEADLINE_S, request.timeout_s))
 
-    def _exchange(self, attempt: Attempt, url: Url, resolved: float | None) -> Response:
+    def _exchange(self, attempt: Attempt, resolved: float | None) -> Response:
         body: list[bytes] = []
         fault: Fault | None = None
         note = ""
         try:
-            raw = self._post(attempt, url)
+            raw = self._post(attempt)
             note = _read(raw, body, attempt)
         except Blocked:
             fault = ErrorClass.BLOCKED_ADDRESS, NOT_ALLOWED
@@ -157,19 +173,19 @@ class ThreadsTransport:
             timings=_timings(attempt, resolved, now),
         )
 
-    def _post(self, attempt: Attempt, url: Url) -> urllib3.BaseHTTPResponse:
+    def _post(self, attempt: Attempt) -> urllib3.BaseHTTPResponse:
         """Send and read the head; once again if a kept-alive connection had died meanwhile.
 
         Only when no byte of an answer came, and not after a deadline: the receiver closed
         the connection while it was idle, and has not seen the request.
         """
         try:
-            return self._adapter.post(attempt, url)
+            return self._adapter.post(attempt)
         except requests.ConnectionError:
             if not attempt.reused or attempt.head.size or attempt.watch.fired:
                 raise
         attempt.again()
-        return self._adapter.post(attempt, url)
+        return self._adapter.post(attempt)
 
 
 def _read(raw: urllib3.BaseHTTPResponse, body: list[bytes], attempt: Attempt) -> str:

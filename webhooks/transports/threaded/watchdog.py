@@ -11,6 +11,9 @@ import itertools
 import socket
 import threading
 import time
+from typing import TypeAlias
+
+MOST_IDLE_ENTRIES = 1_000
 
 
 class Cord:
@@ -47,7 +50,8 @@ class Watch:
         """It is this connection that is to be ended."""
         with self._dog.lock:
             cord.holder, self.cord = self, cord
-            if self.fired:
+            if self.fired or self._dog.closed:
+                self.fired = True
                 cord.pull()
 
     def move(self, due: float) -> None:
@@ -59,22 +63,30 @@ class Watch:
         with self._dog.lock:
             self.over = True
             self.cord = None
+            self._dog.over_with_one()
+
+
+# When it is due, a number that tells entries of one time apart, whose it is.
+Entry: TypeAlias = tuple[float, int, Watch]
 
 
 class Watchdog:
-    """Ends what ``watch`` was asked to watch; ``close`` stops its thread."""
+    """Ends what ``watch`` was asked to watch, at its deadline or at ``close``."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
-        self._heap: list[tuple[float, int, Watch]] = []
+        self._heap: list[Entry] = []
         self._numbers = itertools.count()
-        self._running = True
+        self._under_watch = 0
+        self.closed = False
         threading.Thread(target=self._run, name="watchdog", daemon=True).start()
 
     def watch(self, due: float) -> Watch:
         """Watch an attempt until ``due`` (time.monotonic(), seconds)."""
         watch = Watch(self, due)
+        with self.lock:
+            self._under_watch += 1
         self.watch_until(watch, due)
         return watch
 
@@ -85,14 +97,26 @@ class Watchdog:
             if self._heap[0][2] is watch:
                 self._changed.notify()
 
+    def over_with_one(self) -> None:
+        """Forget what is over, now and then: deadlines are long and attempts are short."""
+        self._under_watch -= 1
+        if len(self._heap) > MOST_IDLE_ENTRIES + 2 * self._under_watch:
+            self._heap = [entry for entry in self._heap if not _is_stale(entry)]
+            heapq.heapify(self._heap)
+
     def close(self) -> None:
+        """End every attempt now, and those that come after at once."""
         with self.lock:
-            self._running = False
+            self.closed = True
+            for entry in self._heap:
+                if not _is_stale(entry):
+                    pass
+            self._heap.clear()
             self._changed.notify()
 
     def _run(self) -> None:
         with self.lock:
-            while self._running:
+            while not self.closed:
                 self._end_overdue()
                 wait = self._heap[0][0] - time.monotonic() if self._heap else None
                 self._changed.wait(wait)
@@ -100,9 +124,17 @@ class Watchdog:
     def _end_overdue(self) -> None:
         now = time.monotonic()
         while self._heap and self._heap[0][0] <= now:
-            due, _, watch = heapq.heappop(self._heap)
-            if watch.over or watch.due != due:
-                continue
-            watch.fired = True
-            if watch.cord is not None and watch.cord.holder is watch:
-                watch.cord.pull()
+            entry = heapq.heappop(self._heap)
+            if not _is_stale(entry):
+                _end(entry[2])
+
+
+def _is_stale(entry: Entry) -> bool:
+    due, _, watch = entry
+    return watch.over or watch.due != due
+
+
+def _end(watch: Watch) -> None:
+    watch.fired = True
+    if watch.cord is not None and watch.cord.holder is watch:
+        watch.cord.pull()
