@@ -76,12 +76,12 @@ class Resolver:
             self._start_thread()
         self._names.put(host)
 
-    def resolve(self, host: str, patience_s: float = DEADLINE_S) -> tuple[str, ...]:
-        """Allowed addresses of ``host``, waiting at most ``patience_s``.
+    def resolve(self, host: str, patience_s: float | None = None) -> tuple[str, ...]:
+        """Allowed addresses of ``host``, waiting at most ``patience_s`` (3 s).
 
         UrlError if any answer is not allowed, DnsError if there is none.
         """
-        answer = self.known(host) or self._wait_for(host, patience_s)
+        answer = self.known(host) or self._wait_for(host, patience_s or DEADLINE_S)
         if answer.error is not None:
             raise answer.error
         return answer.addresses

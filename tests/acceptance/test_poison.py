@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 import psycopg
@@ -35,25 +36,23 @@ ALTER TABLE webhooks.attempts ADD CONSTRAINT refuses
 Poison = Callable[[psycopg.Connection, UUID], None]
 
 
-def endpoint(assignment: str, *values: object) -> Poison:
-    """Set a column of the endpoint."""
-    statement = f"UPDATE webhooks.endpoints SET {assignment} WHERE id = %s"
-    return lambda connection, target: connection.execute(statement, [*values, target]) and None
+def setting(table: str, key: str, assignment: str, *values: object) -> Poison:
+    statement = f"UPDATE webhooks.{table} SET {assignment} WHERE {key} = %s"
+
+    def poison(connection: psycopg.Connection, target: UUID) -> None:
+        connection.execute(statement.encode(), [*values, target])
+
+    return poison
 
 
-def secret(assignment: str, *values: object) -> Poison:
-    statement = f"UPDATE webhooks.signing_secrets SET {assignment} WHERE endpoint_id = %s"
-    return lambda connection, target: connection.execute(statement, [*values, target]) and None
-
-
-def delivery(assignment: str, *values: object) -> Poison:
-    statement = f"UPDATE webhooks.deliveries_queue SET {assignment} WHERE endpoint_id = %s"
-    return lambda connection, target: connection.execute(statement, [*values, target]) and None
+endpoint = partial(setting, "endpoints", "id")
+secret = partial(setting, "signing_secrets", "endpoint_id")
+delivery = partial(setting, "deliveries_queue", "endpoint_id")
 
 
 def no_endpoint(connection: psycopg.Connection, target: UUID) -> None:
-    for table, column in (("signing_secrets", "endpoint_id"), ("subscriptions", "endpoint_id")):
-        connection.execute(f"DELETE FROM webhooks.{table} WHERE {column} = %s", [target])
+    for table in ("signing_secrets", "subscriptions"):
+        connection.execute(f"DELETE FROM webhooks.{table} WHERE endpoint_id = %s", [target])
     connection.execute("DELETE FROM webhooks.endpoints WHERE id = %s", [target])
 
 

@@ -88,7 +88,7 @@ class Verdict:
         }
 
     def _read(self, connection: psycopg.Connection, names: dict[UUID, str]) -> None:
-        replays = dict(connection.execute(REPLAYS).fetchall())
+        replays: dict[str, int] = dict(connection.execute(REPLAYS).fetchall())
         by_id: dict[UUID, Row] = {}
         for row_id, event, endpoint, *more in connection.execute(DELIVERIES).fetchall():
             row = by_id[row_id] = Row(row_id, *more)

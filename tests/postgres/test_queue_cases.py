@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 
 import psycopg
 import pytest
+from flask import Flask
 
 from tests import queue
 from tests.dispatching import dispatching, make_target
@@ -14,7 +16,7 @@ from tests.queue import emit, one, register, statuses
 from tests.rawserver import RawServer, raw, silent
 from tests.recorder import Received, Recorder
 from tests.stack import eventually, free_port
-from webhooks import ids
+from webhooks import endpoints, ids
 from webhooks.settings import Settings
 
 
@@ -140,6 +142,42 @@ def test_a_conflicting_record_costs_its_own_delivery_alone(
         one(connection, "SELECT count(*) FROM webhooks.attempts WHERE outcome = 'delivered'") == 9
     )
     assert set(receiver.counts().values()) == {1}
+
+
+def test_a_deleted_endpoint_leaves_no_rows_and_no_complaints(
+    connection: psycopg.Connection, settings: Settings, app: Flask, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Deleted while its receiver is away: all is cancelled, two restarts find nothing (W119)."""
+    target = make_target(connection, f"http://127.0.0.1:{free_port()}/")
+    emit(connection, 10)
+    with dispatching(settings):
+        eventually(lambda: one(connection, "SELECT count(*) FROM webhooks.attempts") > 0)
+    with app.app_context():
+        endpoint = endpoints.find(None, target)
+        assert endpoint is not None
+        endpoints.delete(endpoint, actor="ada")
+    # What an emit committed that had seen it before it was deleted.
+    connection.execute(
+        "INSERT INTO webhooks.deliveries_queue (shard, tenant_id, event_id, endpoint_id, "
+        "event_type) SELECT shard, tenant_id, event_id, endpoint_id, event_type "
+        "FROM webhooks.deliveries LIMIT 1"
+    )
+    for _ in range(2):
+        caplog.clear()
+        with dispatching(settings):
+            eventually(lambda: not statuses(connection).keys() & {"pending", "in_flight"})
+            eventually(
+                lambda: one(connection, "SELECT count(*) FROM webhooks.deliveries_queue") == 0
+            )
+
+    finished = statuses(connection)
+    assert finished.keys() <= {"cancelled", "dead_lettered"}
+    assert sum(finished.values()) == 11
+    reasons = connection.execute(
+        "SELECT DISTINCT reason FROM webhooks.deliveries WHERE status = 'cancelled'"
+    ).fetchall()
+    assert reasons == [("endpoint deleted",)]
+    assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
 
 
 def test_each_state_that_is_not_final_has_an_exit(

@@ -178,7 +178,7 @@ def test_any_order_of_operations_leaves_the_queue_as_the_model_says(
     for (name,) in connection.execute(DAYS_AHEAD).fetchall():
         connection.execute(f"DROP TABLE {name}".encode())
     machine = type("TheQueue", (Queue,), {"connection": connection, "app": app})
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=max(1, round(EXAMPLES * chaos_scale)),

@@ -110,7 +110,7 @@ class Watchdog:
             self.closed = True
             for entry in self._heap:
                 if not _is_stale(entry):
-                    pass
+                    _end(entry[2])
             self._heap.clear()
             self._changed.notify()
 

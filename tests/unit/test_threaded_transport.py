@@ -1,0 +1,235 @@
+"""What only the transport on requests has: threads, a watchdog, urllib3's pools."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.rawserver import Peer, RawServer, replies, silent
+from tests.transports import OK, SETTINGS, collect, post, resolver, send
+from webhooks.addresses import AddressPolicy
+from webhooks.attempt import ErrorClass
+from webhooks.settings import Settings
+from webhooks.transports.threaded import ThreadsTransport, watchdog
+from webhooks.transports.threaded.connections import Blocked
+from webhooks.transports.threaded.transport import MOST_THREADS
+from webhooks.transports.threaded.watchdog import Cord, Watchdog
+
+
+@pytest.fixture
+def transport() -> Iterator[ThreadsTransport]:
+    made = ThreadsTransport(SETTINGS, resolver=resolver())
+    yield made
+    made.close()
+
+
+def threads(name: str) -> int:
+    return sum(thread.name == name for thread in threading.enumerate())
+
+
+def test_capacity_is_bounded(transport: ThreadsTransport) -> None:
+    """As many as the settings say, but never more threads than are of use."""
+    few = ThreadsTransport(Settings(max_in_flight=3))
+    few.close()
+
+    assert (few.capacity, transport.capacity) == (3, MOST_THREADS)
+    assert SETTINGS.max_in_flight > MOST_THREADS
+
+
+def test_threads_come_with_need_and_one_watches_them_all() -> None:
+    """A thread for each request in flight, reused by the next; one watchdog."""
+    before = threads("sender"), threads("watchdog")
+    everyone = threading.Semaphore(0)
+
+    def script(peer: Peer) -> None:
+        while peer.read() is not None:
+            everyone.acquire()
+            peer.send(OK)
+
+    transport = ThreadsTransport(SETTINGS)
+    with RawServer(script) as server:
+        for _ in range(3):
+            for key in range(MOST_THREADS):
+                transport.start(post(server.url(), key=key, timeout_s=20))
+            server.wait_for_requests(MOST_THREADS)
+            made = threads("sender") - before[0], threads("watchdog") - before[1]
+            server.requests.clear()
+            everyone.release(MOST_THREADS)
+            assert all(each.status_code == 200 for each in collect(transport, MOST_THREADS))
+            assert made == (MOST_THREADS, 1)
+    transport.close()
+
+
+def test_no_thread_can_be_started(
+    transport: ThreadsTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """start does not raise: the request fails, or waits for a thread that there is."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    start = threading.Thread.start
+    with RawServer(replies(OK)) as server:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        failed = send(transport, post(server.url()))
+        monkeypatch.setattr(threading.Thread, "start", start)
+        assert send(transport, post(server.url())).status_code == 200
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        for key in range(3):
+            transport.start(post(server.url(), key=key))
+        found = collect(transport, 3)
+        monkeypatch.setattr(threading.Thread, "start", start)
+
+    assert (failed.error, failed.detail) == (ErrorClass.CONNECT, "no thread could be started")
+    assert [each.status_code for each in found] == [200] * 3
+
+
+def test_dialling_is_the_last_gate(transport: ThreadsTransport) -> None:
+    """A denied address that got past every other check is refused before a packet leaves."""
+    with RawServer(replies(OK), host="127.0.0.2") as trap:
+        transport._resolver._policy = AddressPolicy(allow=(ipaddress.ip_network("127.0.0.0/8"),))
+        transport._resolver._look_up = lambda _host: ["127.0.0.2"]
+        response = send(transport, post(trap.url(host="passed.example")))
+
+    assert (response.error, response.detail) == (
+        ErrorClass.BLOCKED_ADDRESS,
+        "the target address is not allowed",
+    )
+    assert (trap.connections, response.peer) == (0, None)
+
+
+def test_a_proxy_is_refused(transport: ThreadsTransport) -> None:
+    """Nothing in requests can turn one on."""
+    with pytest.raises(Blocked):
+        transport._adapter.proxy_manager_for("http://127.0.0.1:3128")
+
+
+def test_tls_keys_are_written_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """SSLKEYLOGFILE of the process is not for deliveries."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("secure.example").configure_cert(context)
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))
+    names = resolver({"secure.example": ["127.0.0.1"]})
+    transport = ThreadsTransport(SETTINGS, resolver=names, ca_file=str(tmp_path / "ca.pem"))
+    with RawServer(replies(OK), tls=context) as server:
+        assert send(transport, post(server.url(host="secure.example"))).status_code == 200
+    transport.close()
+
+    assert not (tmp_path / "keys").exists()
+
+
+def test_idle_connections_are_bounded_over_all_hosts(transport: ThreadsTransport) -> None:
+    """A sweep closes what has been idle for longest when there are too many."""
+    with RawServer(replies(OK)) as first, RawServer(replies(OK)) as second:
+        for server in (first, second):
+            send(transport, post(server.url()))
+        transport._adapter.pools.sweep(1)
+        for server in (first, second):
+            assert send(transport, post(server.url())).status_code == 200
+
+    assert (first.connections, second.connections) == (2, 1)
+
+
+def test_connections_of_a_dropped_host_do_no_harm(transport: ThreadsTransport) -> None:
+    """When urllib3 forgets a host's pool while a request to it is under way, that one ends well."""
+    go = threading.Event()
+
+    def script(peer: Peer) -> None:
+        while peer.read() is not None:
+            go.wait(5)
+            peer.send(OK)
+
+    with RawServer(script) as server:
+        transport.start(post(server.url()))
+        server.wait_for_requests(1)
+        transport._adapter.pools.clear()
+        go.set()
+        first = collect(transport, 1)[0]
+        second = send(transport, post(server.url()))
+
+    assert (first.status_code, second.status_code, server.connections) == (200, 200, 2)
+
+
+# The watchdog
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(2)
+        yield ours, theirs
+
+
+def test_a_watch_that_ended_cuts_nothing(pair: tuple[socket.socket, socket.socket]) -> None:
+    """The connection may be another attempt's by then."""
+    dog = Watchdog()
+    cord = Cord(pair[0])
+    watch = dog.watch(time.monotonic() + 0.05)
+    watch.hold(cord)
+    watch.end()
+    time.sleep(0.15)
+    pair[1].settimeout(0.05)
+
+    assert not watch.fired
+    with pytest.raises(TimeoutError):
+        pair[1].recv(1)
+    dog.close()
+    cord.close()
+
+
+def test_what_is_over_is_forgotten_long_before_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of short attempts under long deadlines do not pile up."""
+    monkeypatch.setattr(watchdog, "MOST_IDLE_ENTRIES", 100)
+    dog = Watchdog()
+    open_one = dog.watch(time.monotonic() + 60)
+    for _ in range(5_000):
+        watch = dog.watch(time.monotonic() + 60)
+        watch.move(time.monotonic() + 50)
+        watch.end()
+
+    assert len(dog._heap) < 200
+    assert any(entry[2] is open_one for entry in dog._heap)
+    dog.close()
+
+
+def test_close_cuts_what_is_open_and_what_comes_later(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    """After close nothing hangs until its deadline."""
+    dog = Watchdog()
+    cord = Cord(pair[0])
+    early = dog.watch(time.monotonic() + 60)
+    dog.close()
+    late = dog.watch(time.monotonic() + 60)
+    late.hold(cord)
+
+    assert early.fired
+    assert late.fired
+    assert pair[1].recv(1) == b""
+    cord.close()
+
+
+def test_nothing_is_sent_after_close() -> None:
+    """What waited for a thread is dropped."""
+    transport = ThreadsTransport(
+        Settings(allow_http=True, allow_cidrs=SETTINGS.allow_cidrs, max_in_flight=1)
+    )
+    with RawServer(silent) as server:
+        transport.start(post(server.url("/first"), timeout_s=20))
+        server.wait_for_requests(1)
+        transport.start(post(server.url("/second"), timeout_s=20))
+        transport.close()
+        time.sleep(0.2)
+
+    assert [request.target for request in server.requests] == ["/first"]
