@@ -60,6 +60,7 @@ def poor_url() -> Iterator[str]:
         "fsync": "off", "full_page_writes": "off", "synchronous_commit": "off",
         "autovacuum": "off", "max_locks_per_transaction": "64", "max_connections": "13",
         "superuser_reserved_connections": "3", "max_prepared_transactions": "2",
+        "idle_in_transaction_session_timeout": "0",
     })  # fmt: skip
     yield made.url("postgres")
     made.stop("immediate")

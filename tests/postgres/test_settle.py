@@ -248,10 +248,11 @@ def test_three_blocked_addresses_in_a_row_pause_the_endpoint(
     assert lane(connection)[2]
 
 
-def test_a_row_that_cannot_even_be_recorded_is_a_dead_letter(
-    connection: psycopg.Connection,
+@pytest.mark.parametrize("error", [None, ErrorClass.HTTP_4XX], ids=["answered 2xx", "refused"])
+def test_a_row_that_cannot_even_be_recorded_ends(
+    connection: psycopg.Connection, error: ErrorClass | None
 ) -> None:
-    """It does not stop the settling of its batch, nor is it sent for ever."""
+    """It does not stop its batch, nor is it sent for ever; what was delivered stays delivered."""
     make_endpoint(connection)
     emit(connection, 3)
     worker_id = register(connection)
@@ -261,10 +262,15 @@ def test_a_row_that_cannot_even_be_recorded_is_a_dead_letter(
         f"(delivery_id <> '{claimed[1].delivery_id}')"
     )
 
-    held = deliveries.settle(connection, worker_id, [delivered(c) for c in claimed])
+    batch = [Settlement(c, outcome(error, 404 if error else 200), None) for c in claimed]
+    held = deliveries.settle(connection, worker_id, batch)
 
     assert len(held) == 3
-    assert statuses(connection) == {"delivered": 2, "dead_lettered": 1}
+    assert statuses(connection) == ({"dead_lettered": 3} if error else {"delivered": 3})
+    unrecorded = (
+        "SELECT id FROM webhooks.deliveries WHERE reason = 'its outcome cannot be recorded'"
+    )
+    assert one(connection, unrecorded) == claimed[1].delivery_id
 
 
 def close_lane(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:

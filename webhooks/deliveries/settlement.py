@@ -124,18 +124,22 @@ def _split(
 
 
 def _bury(connection: psycopg.Connection, worker_id: UUID, poison: Settlement) -> set[UUID]:
-    """Dead-letter a delivery that cannot even be recorded, so that it is not sent for ever."""
-    log.error("delivery %s: dead-lettered without a record", poison.claim.delivery_id)
-    change = Change(Status.DEAD_LETTERED, "its outcome cannot be recorded", None, "internal")
+    """End a delivery that cannot even be recorded, so that it is not sent for ever."""
+    log.error("delivery %s: ended without a record", poison.claim.delivery_id)
+    delivered = poison.outcome.delivered
+    change = Change(
+        Status.DELIVERED if delivered else Status.DEAD_LETTERED,
+        "its outcome cannot be recorded", None, None if delivered else "internal",
+    )  # fmt: skip
 
     def work() -> set[UUID]:
         with transaction(connection, *INDEXES_ONLY):
             if not fence(connection, worker_id):
                 return set()
-            held, _ = _hold(connection, worker_id, [poison])
-            if held:
-                _write_change(connection, change, [poison])
-            return held
+            mine, _ = _hold(connection, worker_id, [poison])
+            if mine:
+                _write_change(connection, change, mine)
+            return {s.claim.delivery_id for s in mine}
 
     return with_partitions(connection, work)
 
@@ -161,8 +165,8 @@ def _write(
     with transaction(connection, *INDEXES_ONLY):
         if not fence(connection, worker_id):
             return set(), False
-        held, now = _hold(connection, worker_id, settlements)
-        mine = [s for s in settlements if s.claim.delivery_id in held]
+        mine, now = _hold(connection, worker_id, settlements)
+        held = {s.claim.delivery_id for s in mine}
         if not mine:
             return held, False
         for change in _changes(mine).items():
@@ -173,14 +177,14 @@ def _write(
 
 def _hold(
     connection: psycopg.Connection, worker_id: UUID, settlements: Sequence[Settlement]
-) -> tuple[set[UUID], datetime]:
+) -> tuple[list[Settlement], datetime]:
     """Lock what is still this worker's; answers it, and the database's time."""
-    attempts = {s.claim.delivery_id: s.claim.attempt for s in settlements}
-    claimed = {"ids": array(attempts), "worker": worker_id}
+    claimed = {"ids": array(s.claim.delivery_id for s in settlements), "worker": worker_id}
     rows = connection.execute(HOLD, claimed, binary=True).fetchall()
     # Of a row that was waited for, this is the newest version: the number is the fence.
-    held = {delivery_id for delivery_id, attempt, _ in rows if attempts[delivery_id] == attempt}
-    return held, rows[0][2] if rows else datetime.now(UTC)
+    numbers = {delivery_id: attempt for delivery_id, attempt, _ in rows}
+    mine = [s for s in settlements if numbers.get(s.claim.delivery_id) == s.claim.attempt]
+    return mine, rows[0][2] if rows else datetime.now(UTC)
 
 
 def _changes(mine: Sequence[Settlement]) -> dict[Change, list[Settlement]]:
