@@ -155,6 +155,8 @@ def _succeed(lane: Lane) -> Lane:
 
 
 def _fail(lane: Lane, outcome: Outcome, rules: Rules) -> Lane:
+    if outcome.error is ErrorClass.INTERNAL:
+        return lane  # our own fault, such as a keyring that is wrong: not the endpoint's
     refused = outcome.error is ErrorClass.BLOCKED_ADDRESS
     lane = replace(lane, failures=lane.failures + 1, blocked=lane.blocked + 1 if refused else 0)
     lane = _close_for_good(lane, outcome, rules)

@@ -72,9 +72,11 @@ class Resolver:
             if host in self._waiting:
                 self._waiting[host].append(then)
                 return
-            self._waiting[host] = [then]
-            self._start_thread()
-        self._names.put(host)
+            if self._has_thread():
+                self._waiting[host] = [then]
+                self._names.put(host)
+                return
+        then(host, Answer((), DnsError("no thread could be started for it"), time.monotonic()))
 
     def resolve(self, host: str, patience_s: float | None = None) -> tuple[str, ...]:
         """Allowed addresses of ``host``, waiting at most ``patience_s`` (3 s).
@@ -99,10 +101,15 @@ class Resolver:
         except queue.Empty:
             return Answer((), timed_out(patience_s), time.monotonic())
 
-    def _start_thread(self) -> None:
+    def _has_thread(self) -> bool:
+        """One more, up to THREADS; False: there is none, and none can be started now."""
         if self._threads < THREADS:
+            try:
+                threading.Thread(target=self._run, name="resolver", daemon=True).start()
+            except RuntimeError:
+                return self._threads > 0
             self._threads += 1
-            threading.Thread(target=self._run, name="resolver", daemon=True).start()
+        return True
 
     def _run(self) -> None:
         while (host := self._names.get()) is not None:

@@ -316,3 +316,19 @@ def test_an_endpoint_that_was_resumed_meanwhile_stays_active(
     assert deliveries.show_closed(connection) == 0
     assert one(connection, "SELECT status FROM webhooks.endpoints") == "active"
     assert not lane(connection)[2]
+
+
+def test_a_table_that_does_not_fit_costs_no_delivery(connection: psycopg.Connection) -> None:
+    """A missing column is nobody's poison: nothing is settled, and it is tried again later."""
+    make_endpoint(connection)
+    emit(connection, 2)
+    worker_id = register(connection)
+    claimed = claim(connection, worker_id)
+    connection.execute("ALTER TABLE webhooks.attempts RENAME detail TO other")
+    with pytest.raises(psycopg.ProgrammingError):
+        deliveries.settle(connection, worker_id, [delivered(c) for c in claimed])
+
+    connection.execute("ALTER TABLE webhooks.attempts RENAME other TO detail")
+
+    assert len(deliveries.settle(connection, worker_id, [delivered(c) for c in claimed])) == 2
+    assert statuses(connection) == {"delivered": 2}

@@ -170,3 +170,10 @@ def test_a_lane_has_one_state(
 ) -> None:
     """The endpoint's status first, then the breaker, the receiver's wish, the rate limit."""
     assert state(status, open_at, rate_open_at, broken_s, NOW) is expected
+
+
+def test_our_own_faults_count_against_nobody() -> None:
+    """A secret that cannot be read for days neither warns nor disables its endpoint."""
+    lane = after(Lane(failures=19, failing_s=6 * DAY), [outcome(ErrorClass.INTERNAL)] * 5)
+
+    assert (lane.failures, lane.status, lane.changes) == (19, None, ())

@@ -89,9 +89,14 @@ def settle(
             connection, lambda: _write(connection, worker_id, settlements, rules)
         )
     except UNSTORABLE as error:
+        if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is not None:
+            raise  # a column or a right is missing: no delivery's fault, and none may pay for it
         return _split(connection, worker_id, settlements, rules, error)
     if closed:
-        show_closed(connection)
+        try:
+            show_closed(connection)
+        except psycopg.Error as error:  # the batch is committed; the keeper shows it soon
+            log.warning("a closed lane is not shown yet: %s", error)
     return held
 
 
