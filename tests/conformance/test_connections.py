@@ -193,3 +193,18 @@ def test_kept_connections_that_died_never_cost_an_attempt(transport: Transport, 
 
     assert (response.error, response.status_code) == (None, 200)
     assert [request.connection for request in server.requests[4:]][1:] == [5]
+
+
+def test_what_comes_beyond_a_response_is_no_other_one_s_answer(transport: Transport) -> None:
+    """A response with five bytes too many, then a false one: its connection is used no more."""
+
+    def script(peer: Peer) -> None:
+        while peer.read() is not None:
+            peer.send(reply(200, b"true") + b"stray")
+            time.sleep(0.004)
+            peer.send(reply(200, b"false"))
+
+    with RawServer(script) as server:
+        bodies = [send(transport, post(server.url(), key=n)).body for n in range(30)]
+
+    assert bodies == [b"true"] * 30

@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from tests.rawserver import Peer, RawServer, replies, silent
+from tests.stack import eventually
 from tests.transports import OK, SETTINGS, collect, post, resolver, send
 from webhooks.addresses import AddressPolicy
 from webhooks.attempt import ErrorClass
@@ -46,7 +47,7 @@ def test_capacity_is_bounded(transport: ThreadsTransport) -> None:
 
 def test_threads_come_with_need_and_one_watches_them_all() -> None:
     """A thread for each request in flight, reused by the next; one watchdog."""
-    before = threads("sender"), threads("watchdog")
+    eventually(lambda: not threads("sender") + threads("watchdog"), what="others' threads end")
     everyone = threading.Semaphore(0)
 
     def script(peer: Peer) -> None:
@@ -60,7 +61,7 @@ def test_threads_come_with_need_and_one_watches_them_all() -> None:
             for key in range(MOST_THREADS):
                 transport.start(post(server.url(), key=key, timeout_s=20))
             server.wait_for_requests(MOST_THREADS)
-            made = threads("sender") - before[0], threads("watchdog") - before[1]
+            made = threads("sender"), threads("watchdog")
             server.requests.clear()
             everyone.release(MOST_THREADS)
             assert all(each.status_code == 200 for each in collect(transport, MOST_THREADS))

@@ -76,7 +76,8 @@ def scan_lanes(connection: psycopg.Connection, cursor: Cursor, lanes: int) -> Sc
     until = (cursor.shard, cursor.endpoint_id)
     again = [row for row in begun if (row[0], row[1]) <= until]
     following = Cursor(*again[-1][:2]) if again else NO_CURSOR
-    return _as_scan(found + again, following, ended=len(begun) < MOST_PROBES)
+    ended = len(begun) < MOST_PROBES or tuple(begun[-1][:2]) >= until
+    return _as_scan(found + again, following, ended=ended)
 
 
 def _as_scan(found: Sequence[Any], following: Cursor, *, ended: bool) -> Scan:

@@ -28,6 +28,8 @@ class Attempt:
         self.head = Head()
         self.peer: str | None = None
         self.fresh = self.reused = False
+        # More came than the response: its connection must not be used again.
+        self.excess = False
         self.connected_at: float | None = None
         self.secured_at: float | None = None
         self.first_byte_at: float | None = None

@@ -167,6 +167,8 @@ class _Ageing(_Pool):
     def _put_conn(self, connection: Any) -> None:
         if connection is not None:
             connection.idle_since = time.monotonic()
+            if current().excess:
+                connection.close()
         super()._put_conn(connection)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
 import time
+from typing import Any
 
 from webhooks.transports.head import CLOSED_BEFORE, CLOSED_INSIDE, REFUSED, Head
 from webhooks.transports.threaded.attempt import current
@@ -111,9 +113,15 @@ class BoundedResponse(http.client.HTTPResponse):
         """Strictly by RFC 9112 section 7.1: int() would also take a sign, 0x and underscores."""
         match = CHUNK_SIZE.fullmatch(self.fp.readline(LONGEST_LINE + 1))
         if match is None:
-            self._close_conn()  # type: ignore[attr-defined]
+            self._close_conn()
             raise HeadFault("a chunk's size is malformed")
         return int(match[1], 16)
+
+    def _close_conn(self) -> None:
+        """Let go of the connection, once the body is read or given up."""
+        if self.fp is not None and _more_has_come(self.fp):
+            current().excess = True
+        super()._close_conn()  # type: ignore[misc]
 
     def _safe_read(self, amt: int) -> bytes:
         """What http.client reads after a chunk, in the belief that it is a line's end."""
@@ -131,3 +139,19 @@ class BoundedResponse(http.client.HTTPResponse):
 def _length(digits: str) -> int | None:
     """A Content-Length in bytes; None, for as long as it lasts, when no number is that long."""
     return int(digits) if len(digits) <= MOST_DIGITS else None
+
+
+def _more_has_come(reader: Any) -> bool:
+    """Whether bytes beyond the response are there: they would be the next one's answer."""
+    connected = getattr(getattr(reader, "raw", None), "_sock", None)
+    if connected is None:
+        return False
+    patience = connected.gettimeout()
+    try:
+        connected.settimeout(0)
+        return bool(reader.peek(1))
+    except (OSError, ValueError):
+        return False
+    finally:
+        with contextlib.suppress(OSError):
+            connected.settimeout(patience)
