@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Protocol
 
 from msgspec import Struct
 
+from webhooks.addresses import UrlError
 from webhooks.attempt import ErrorClass, Headers, Timings
+from webhooks.resolver import DnsError
 
 MOST_BODY_BYTES = 65_536
 ONLY_THE_FIRST = "only the first 64 kB of the response body were read"
@@ -77,3 +80,19 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Drop what is in flight and close every connection."""
+
+
+def failed(request: Request, started: float, kind: ErrorClass, detail: str) -> Response:
+    """The response of a request that ended before anything was sent."""
+    now = time.monotonic()
+    timings = Timings(total_ms=(now - started) * 1000)
+    return Response(request, kind, detail, started, now, timings=timings)
+
+
+def refused(request: Request, started: float, error: UrlError | DnsError) -> Response:
+    """The response of a request whose target is not allowed, no URL, or not found."""
+    if isinstance(error, DnsError):
+        kind = ErrorClass.DNS
+    else:
+        kind = ErrorClass.BLOCKED_ADDRESS if error.policy else ErrorClass.INVALID_URL
+    return failed(request, started, kind, str(error))

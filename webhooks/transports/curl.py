@@ -21,10 +21,10 @@ except ImportError as missing:
     raise ImportError("pycurl is not installed; pip install 'webhooks-platform[curl]'") from missing
 
 from webhooks.addresses import AddressPolicy, Url, UrlError, parse_url
-from webhooks.attempt import ErrorClass, Timings
+from webhooks.attempt import ErrorClass
 from webhooks.resolver import DEADLINE_S, Answer, DnsError, Resolver, timed_out
 from webhooks.settings import Settings
-from webhooks.transports.base import Request, Response
+from webhooks.transports.base import Request, Response, failed, refused
 from webhooks.transports.exchange import Exchange
 from webhooks.transports.sockets import Sockets
 
@@ -160,16 +160,10 @@ class CurlTransport:
             self._refuse(request, started, answer.error)
 
     def _refuse(self, request: Request, started: float, error: UrlError | DnsError) -> None:
-        if isinstance(error, DnsError):
-            kind = ErrorClass.DNS
-        else:
-            kind = ErrorClass.BLOCKED_ADDRESS if error.policy else ErrorClass.INVALID_URL
-        self._fail(request, started, kind, str(error))
+        self._done.append(refused(request, started, error))
 
-    def _fail(self, request: Request, started: float, kind: ErrorClass, detail: str) -> None:
-        now = time.monotonic()
-        timings = Timings(total_ms=(now - started) * 1000)
-        self._done.append(Response(request, kind, detail, started, now, timings=timings))
+    def _fail(self, request: Request, started: float, detail: str) -> None:
+        self._done.append(failed(request, started, ErrorClass.INTERNAL, detail))
 
     # Transfers.
 
@@ -182,7 +176,7 @@ class CurlTransport:
             self._multi.add_handle(exchange.easy)
         except (pycurl.error, TypeError, ValueError) as error:
             exchange.easy.close()  # half prepared: not for another request
-            self._fail(request, started, ErrorClass.INTERNAL, f"it cannot be sent: {error}")
+            self._fail(request, started, f"it cannot be sent: {error}")
             return
         self._busy.add(exchange)
 
@@ -218,7 +212,7 @@ class CurlTransport:
         self._busy.discard(exchange)
         easy.close()
         detail = f"its end could not be understood: {type(error).__name__}"
-        self._fail(exchange.request, time.monotonic(), ErrorClass.INTERNAL, detail)
+        self._fail(exchange.request, time.monotonic(), detail)
 
     # The event loop.
 

@@ -22,7 +22,14 @@ from webhooks.addresses import NOT_ALLOWED, AddressPolicy, Url, UrlError, parse_
 from webhooks.attempt import ErrorClass, Timings
 from webhooks.resolver import DEADLINE_S, DnsError, Resolver
 from webhooks.settings import Settings
-from webhooks.transports.base import MOST_BODY_BYTES, ONLY_THE_FIRST, Request, Response
+from webhooks.transports.base import (
+    MOST_BODY_BYTES,
+    ONLY_THE_FIRST,
+    Request,
+    Response,
+    failed,
+    refused,
+)
 from webhooks.transports.threaded.adapter import Adapter, tls_context
 from webhooks.transports.threaded.attempt import Attempt, attempting
 from webhooks.transports.threaded.connections import Blocked
@@ -72,8 +79,8 @@ class ThreadsTransport:
         if self._threads >= min(self._in_flight, self._capacity) or self._start_thread():
             self._to_send.put((request, started))
         else:
-            fault = ErrorClass.CONNECT, "no thread could be started"
-            self._done.put(_failed(request, started, fault))
+            why = "no thread could be started"
+            self._done.put(failed(request, started, ErrorClass.CONNECT, why))
 
     def wait(self, timeout_s: float) -> list[Response]:
         """Responses that have come in: at once if there are any, else within ``timeout_s``."""
@@ -119,8 +126,8 @@ class ThreadsTransport:
             try:
                 response = self._send(request, started)
             except Exception as error:  # one odd request must not cost the others a thread
-                fault = ErrorClass.INTERNAL, f"it cannot be sent: {error}"
-                response = _failed(request, started, fault)
+                why = f"it cannot be sent: {error}"
+                response = failed(request, started, ErrorClass.INTERNAL, why)
             self._done.put(response)
 
     def _send(self, request: Request, started: float) -> Response:
@@ -128,11 +135,8 @@ class ThreadsTransport:
             url = self._parse(request.url)
             known = url.literal or self._resolver.known(url.host) is not None
             addresses = self._resolve(url, request)
-        except UrlError as error:
-            kind = ErrorClass.BLOCKED_ADDRESS if error.policy else ErrorClass.INVALID_URL
-            return _failed(request, started, (kind, str(error)))
-        except DnsError as error:
-            return _failed(request, started, (ErrorClass.DNS, str(error)))
+        except (UrlError, DnsError) as error:
+            return refused(request, started, error)
         resolved = None if known else time.monotonic()
         watch = self._dog.watch(started + request.timeout_s)
         attempt = Attempt(request, url, _target(url), addresses, self._allows, started, watch)
@@ -207,12 +211,6 @@ def _read(raw: urllib3.BaseHTTPResponse, body: list[bytes], attempt: Attempt) ->
         return f"the response body is incomplete: {TIMED_OUT[1]}"
     raw.release_conn()
     return ""
-
-
-def _failed(request: Request, started: float, fault: Fault) -> Response:
-    now = time.monotonic()
-    timings = Timings(total_ms=(now - started) * 1000)
-    return Response(request, fault[0], fault[1], started, now, timings=timings)
 
 
 def _timings(attempt: Attempt, resolved: float | None, now: float) -> Timings:
