@@ -12,6 +12,22 @@ from webhooks import deliveries, workers
 from webhooks.attempt import Claim, ErrorClass, Outcome
 from webhooks.deliveries import NO_CURSOR, Settlement
 
+ENDPOINTS = """
+WITH made AS (
+    INSERT INTO webhooks.endpoints (tenant_id, url, timeout_s, max_in_flight)
+    SELECT t.id, %s || '/' || n, 20, 50
+    FROM webhooks.tenants t, generate_series(1, %s) AS n WHERE t.key = %s
+    RETURNING id, tenant_id
+), lanes AS (
+    INSERT INTO webhooks.lanes (shard, endpoint_id, tenant_id, max_in_flight)
+    SELECT webhooks.shard_of(tenant_id), id, tenant_id, 50 FROM made
+), subscribed AS (
+    INSERT INTO webhooks.subscriptions (tenant_id, endpoint_id, pattern)
+    SELECT tenant_id, id, pattern FROM made, unnest(%s::text[]) AS pattern
+)
+SELECT id FROM made
+"""
+
 
 def one(connection: psycopg.Connection, statement: str, *values: object) -> Any:
     """The first column of the only row."""
@@ -43,6 +59,18 @@ def make_endpoint(
         [endpoint_id],
     )
     return endpoint_id
+
+
+def make_endpoints(
+    connection: psycopg.Connection,
+    count: int,
+    *patterns: str,
+    tenant: str = "default",
+    url: str = "http://127.0.0.1:1",
+) -> set[UUID]:
+    """Many of a tenant, the n-th at ``url``/n, for these event types or for all."""
+    rows = connection.execute(ENDPOINTS, [url, count, tenant, list(patterns or "*")]).fetchall()
+    return {row[0] for row in rows}
 
 
 def emit(connection: psycopg.Connection, count: int = 1) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import psycopg
 import requests
 
 from tests.support import KEYRING
-from webhooks import ids, keys
+from webhooks import embedded, ids, keys
 from webhooks.app import create_app
 from webhooks.db import connect
 from webhooks.settings import Settings
@@ -36,6 +38,26 @@ def eventually(condition: Callable[[], object], within_s: float = 20, what: str 
             return value
         time.sleep(0.02)
     raise AssertionError(f"not within {within_s} s: {what or condition}")
+
+
+@contextmanager
+def own_server(options: Mapping[str, str] | None = None) -> Iterator[embedded.Server]:
+    """A PostgreSQL of one's own, durable as in production, that may be restarted."""
+    folder = Path(tempfile.mkdtemp(prefix="webhooks-own-"))
+    folder.chmod(0o711)
+    made = embedded.open_server(folder)
+    made.start(options)
+    try:
+        yield made
+    finally:
+        made.stop("immediate")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def listens(port: int) -> bool:
+    """Whether something accepts connections there."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_port() -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import threading
 import time
 from collections.abc import Callable
 
-from tests.rawserver import reply
+from tests.rawserver import Peer, RawServer, reply
 from webhooks.addresses import AddressPolicy
 from webhooks.attempt import Headers
 from webhooks.resolver import Resolver
@@ -79,3 +80,26 @@ def collect(transport: Transport, count: int, within_s: float = 10.0) -> list[Re
 def send(transport: Transport, request: Request) -> Response:
     transport.start(request)
     return collect(transport, 1)[0]
+
+
+def send_after_four_died(transport: Transport, how: str) -> tuple[Response, RawServer]:
+    """A request to a receiver whose four kept-alive connections die under it (close or reset)."""
+    primed = threading.Semaphore(0)
+
+    def script(peer: Peer) -> None:
+        peer.read()
+        if peer.number <= 4:
+            primed.acquire(timeout=5)
+        peer.send(OK)
+        if peer.read() is not None and how == "reset":
+            peer.reset()
+
+    with RawServer(script) as server:
+        for key in range(4):
+            transport.start(post(server.url(), key=key))
+        while len(server.requests) < 4:
+            assert transport.wait(0.01) == []
+        primed.release(4)
+        collect(transport, 4)
+        assert server.connections == 4
+        return send(transport, post(server.url(), key="fifth")), server

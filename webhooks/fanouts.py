@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 import psycopg
@@ -80,7 +81,7 @@ def expand(connection: psycopg.Connection) -> int:
     waiting = retry_tx(lambda: _tenants(connection))
     random.shuffle(waiting)
     for tenant_id in waiting:
-        done = retry_tx(lambda tenant_id=tenant_id: _expand(connection, tenant_id))  # type: ignore[misc]
+        done = retry_tx(partial(_expand, connection, tenant_id))
         if done:
             return done
     return 0

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import random
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -58,19 +55,6 @@ PARTED = {
     "restart_fast": 2 * WORKERS,
     "restart_immediate": 2 * WORKERS,
 }
-
-
-@pytest.fixture
-def own_server() -> Iterator[embedded.Server]:
-    """A PostgreSQL of this test's own, durable as in production, to be restarted."""
-    data_dir = Path(tempfile.mkdtemp(prefix="webhooks-chaos-"))
-    data_dir.chmod(0o711)
-    server = embedded.open_server(data_dir)
-    server.start()
-    server.ensure_database()
-    yield server
-    server.stop("immediate")
-    shutil.rmtree(data_dir, ignore_errors=True)
 
 
 @pytest.fixture

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -168,19 +165,6 @@ def test_outcomes_that_cannot_be_recorded_are_kept_until_they_can(stack: Stack) 
 
         assert worker.popen.poll() is None
     assert receiver.counts() == dict.fromkeys(events, 1)
-
-
-@pytest.fixture
-def own_server() -> Iterator[embedded.Server]:
-    """A PostgreSQL of this test's own, durable as in production, to be restarted."""
-    data_dir = Path(tempfile.mkdtemp(prefix="webhooks-test-"))
-    data_dir.chmod(0o711)
-    server = embedded.open_server(data_dir)
-    server.start()
-    server.ensure_database()
-    yield server
-    server.stop("immediate")
-    shutil.rmtree(data_dir, ignore_errors=True)
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])

@@ -10,7 +10,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from tests.queue import one
+from tests.queue import make_endpoints, one
 from tests.recorder import Recorder
 from tests.stack import Stack, eventually
 from tests.support import KEYRING
@@ -28,26 +28,16 @@ ENV = {
     "WEBHOOKS_MAX_IN_FLIGHT": str(IN_FLIGHT),
 }
 
-MAKE = """
-WITH made AS (
-    INSERT INTO webhooks.endpoints (tenant_id, url, timeout_s, max_in_flight)
-    SELECT t.id, %s || '/' || n, 20, 50 FROM webhooks.tenants t, generate_series(1, %s) AS n
-    RETURNING id, tenant_id
-), lanes AS (
-    INSERT INTO webhooks.lanes (shard, endpoint_id, tenant_id, max_in_flight)
-    SELECT webhooks.shard_of(tenant_id), id, tenant_id, 50 FROM made
-), subscribed AS (
-    INSERT INTO webhooks.subscriptions (tenant_id, endpoint_id, pattern)
-    SELECT tenant_id, id, '*' FROM made
-)
-SELECT webhooks.uuid7(), tenant_id, id FROM made
+SECRETS = """
+SELECT webhooks.uuid7(), tenant_id, id FROM webhooks.endpoints
 """
 
 
-def make_endpoints(connection: psycopg.Connection, url: str) -> None:
+def make_targets(connection: psycopg.Connection, url: str) -> None:
     """One for each path under the URL, all at once: by the API it would take a minute."""
     keyring = Keyring.parse(KEYRING)
-    rows: list[tuple[UUID, UUID, UUID]] = connection.execute(MAKE, [url, ENDPOINTS]).fetchall()
+    make_endpoints(connection, ENDPOINTS, url=url)
+    rows: list[tuple[UUID, UUID, UUID]] = connection.execute(SECRETS).fetchall()
     with connection.cursor() as cursor, cursor.copy(
         "COPY webhooks.signing_secrets (id, tenant_id, endpoint_id, ciphertext) FROM STDIN"
     ) as copy:  # fmt: skip
@@ -69,7 +59,7 @@ def blocked(connection: psycopg.Connection) -> bool:
 def test_killed_workers_lose_and_repeat_no_part_of_a_fan_out(database_url: str) -> None:
     """kill -9 in the middle of chunks, three times: each endpoint has one delivery and gets it."""
     with Stack(database_url, ENV) as stack, Recorder() as receiver, stack.connect() as connection:
-        make_endpoints(connection, receiver.url)
+        make_targets(connection, receiver.url)
         stack.start_web()
 
         answer = stack.post("/events", {"type": "a", "payload": 1})

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import requests
 
-from tests.stack import eventually, free_port
+from tests.stack import eventually, free_port, listens
 
 SO_TIMESTAMPNS = 35  # Linux: as in asm-generic/socket.h; Python names it from 3.14 on
 CMSG = socket.CMSG_SPACE(16)
@@ -62,16 +62,11 @@ def arrivals() -> Iterator[Receiver]:
     port = free_port()
     process = subprocess.Popen([sys.executable, "-m", "tests.benchmarks.arrivals", str(port)])
     try:
-        eventually(lambda: _listens(port), 10, "the receiver listens")
+        eventually(lambda: listens(port), 10, "the receiver listens")
         yield Receiver(f"http://127.0.0.1:{port}")
     finally:
         process.terminate()
         process.wait()
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Peer:

@@ -7,12 +7,9 @@ import json
 import math
 import os
 import random
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -122,20 +119,6 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     """Median, 95th and 99th percentile, and the largest."""
     shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
     return {name: round(quantile(values, share), 2) for name, share in shares.items()}
-
-
-@contextmanager
-def server(options: Mapping[str, str] | None = None) -> Iterator[embedded.Server]:
-    """The embedded PostgreSQL with its durable settings, in a new directory."""
-    folder = Path(tempfile.mkdtemp(prefix="webhooks-bench-"))
-    folder.chmod(0o711)
-    made = embedded.open_server(folder)
-    made.start(options)
-    try:
-        yield made
-    finally:
-        made.stop("immediate")
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def database(made: embedded.Server, name: str) -> str:

@@ -21,6 +21,7 @@ from datetime import timedelta
 import psycopg
 
 from tests.benchmarks import bench
+from tests.stack import own_server
 from webhooks import deliveries, workers
 from webhooks.attempt import Claim, ErrorClass
 from webhooks.db import connect
@@ -46,7 +47,7 @@ Sample = dict[str, tuple[int, ...]]
 def main() -> None:
     """Churn, sample, print."""
     arguments = _arguments()
-    with bench.server() as server:
+    with own_server() as server:
         url = bench.database(server, "churn")
         bench.add_endpoints(url, [f"http://127.0.0.1:1/{n}" for n in range(arguments.lanes)])
         samples = _churn(url, arguments)

@@ -23,7 +23,7 @@ import psycopg
 from tests.benchmarks import bench
 from tests.benchmarks.receivers import receiver
 from tests.benchmarks.rivals import NAIVE_TABLE
-from tests.stack import Stack, eventually
+from tests.stack import Stack, eventually, own_server
 from webhooks import embedded
 
 WARM_UP_S = 2.0
@@ -45,7 +45,7 @@ def main() -> None:
     arguments = _arguments()
     body = b'{"data": "' + b"x" * (arguments.bytes - 12) + b'"}'
     options = PRELOAD if arguments.statements else None
-    with receiver() as (url, name), bench.server(options) as server:
+    with receiver() as (url, name), own_server(options) as server:
         bare = _rival("bare", url, arguments.seconds, str(len(body)))
         ours, python, sql, statements = _engine(server, url, body, arguments)
         naive = _naive(server, url, body, arguments.seconds)

@@ -18,6 +18,7 @@ import time
 import psycopg
 
 from tests.benchmarks import bench
+from tests.stack import own_server
 from webhooks.db import connect
 from webhooks.embedded import Server
 
@@ -57,7 +58,7 @@ EVENTS = 1_000
 def main() -> None:
     """Load, measure in turns, print."""
     arguments = _arguments()
-    with bench.server() as server:
+    with own_server() as server:
         shallow = _database(server, "shallow", arguments)
         deep = _database(server, "deep", arguments)
         began = time.monotonic()

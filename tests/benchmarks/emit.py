@@ -23,7 +23,7 @@ import requests
 
 from tests.benchmarks import bench, empty
 from tests.benchmarks.load import load, post
-from tests.stack import Process, Stack, eventually, free_port
+from tests.stack import Process, Stack, eventually, free_port, own_server
 from webhooks import embedded
 
 MATCHING = (1, 10, 100)
@@ -66,7 +66,7 @@ def main() -> None:
     arguments = parser.parse_args()
     payload = json.dumps({"data": "x" * (arguments.bytes - 12)})
     figures: dict[str, Any] = {}
-    with bench.server() as made:
+    with own_server() as made:
         _warm_up(made)
         for matching in MATCHING:
             bench.note(f"{matching} matching endpoints")

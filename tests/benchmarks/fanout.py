@@ -17,7 +17,7 @@ import psycopg
 
 from tests.benchmarks import bench
 from tests.benchmarks.receivers import receiver
-from tests.stack import Stack, eventually
+from tests.stack import Stack, eventually, own_server
 
 SIZES = (500, 1_000, 10_000)
 POLL_S = 0.005
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured")
     arguments = parser.parse_args()
     figures: dict[str, dict[str, float]] = {}
-    with bench.server() as made, receiver() as (url, _):
+    with own_server() as made, receiver() as (url, _):
         for size in SIZES:
             bench.note(f"{size} endpoints")
             database_url = bench.database(made, f"fanout_{size}")

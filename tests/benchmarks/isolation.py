@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from tests.benchmarks import bench
 from tests.benchmarks.arrivals import Receiver, arrivals
-from tests.stack import Stack
+from tests.stack import Stack, own_server
 from webhooks.embedded import Server
 
 ENDPOINTS = 1_000
@@ -54,7 +54,7 @@ def main() -> None:
     )
     wanted = [run for run in runs if run.name in arguments.runs.split(",")]
     figures: dict[str, dict[str, float]] = {}
-    with bench.server() as server, arrivals() as receiver:
+    with own_server() as server, arrivals() as receiver:
         for run in wanted:
             bench.note(run.name)
             figures[run.name] = bench.spread(_measure(server, receiver, run, arguments))

@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.benchmarks import bench
 from tests.benchmarks.arrivals import Receiver, arrivals
-from tests.stack import Stack
+from tests.stack import Stack, own_server
 
 ENDPOINTS = 50
 BATCH = 50
@@ -36,7 +36,7 @@ BODY = {"data": "x" * 980}
 def main() -> None:
     """Measure and print."""
     arguments = _arguments()
-    with bench.server() as server, arrivals() as receiver:
+    with own_server() as server, arrivals() as receiver:
         url = bench.database(server, "latency")
         bench.add_endpoints(url, [f"{receiver.url}/ok/{n}" for n in range(ENDPOINTS)], cap=1000)
         with Stack(url) as stack:

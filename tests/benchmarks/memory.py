@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.benchmarks import bench
 from tests.benchmarks.arrivals import arrivals
-from tests.stack import Process, Stack, eventually
+from tests.stack import Process, Stack, eventually, own_server
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     arguments = _arguments()
     wanted = arguments.in_flight * arguments.workers
     body = b'{"data": "' + b"x" * (arguments.bytes - 12) + b'"}'
-    with bench.server() as server, arrivals() as receiver:
+    with own_server() as server, arrivals() as receiver:
         url = bench.database(server, "memory")
         env = {"WEBHOOKS_MAX_IN_FLIGHT": str(arguments.in_flight)}
         with Stack(url, env) as stack:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.stack import eventually, free_port
+from tests.stack import eventually, free_port, listens
 
 NGINX = """
 daemon off;
@@ -48,16 +48,11 @@ def receiver() -> Iterator[tuple[str, str]]:
             command = [sys.executable, "-m", "tests.benchmarks.receivers", str(port)]
         process = subprocess.Popen(command)
         try:
-            eventually(lambda: _listens(port), 10, "the receiver listens")
+            eventually(lambda: listens(port), 10, "the receiver listens")
             yield f"http://127.0.0.1:{port}/hook", "nginx" if nginx else "minimal"
         finally:
             process.terminate()
             process.wait()
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def serve(port: int) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import psycopg
 
 from tests.benchmarks import bench
+from tests.stack import own_server
 from webhooks.db import connect
 
 CLAIM_EVERY_S = 0.025
@@ -62,7 +63,7 @@ class Load:
 def main() -> None:
     """Measure both at once, and print."""
     arguments = _arguments()
-    with bench.server() as server:
+    with own_server() as server:
         loads = {
             name: Load(bench.database(server, name), arguments) for name in ("free", "held")
         }  # fmt: skip

@@ -16,6 +16,7 @@ from tests.transports import (
     collect,
     post,
     send,
+    send_after_four_died,
 )
 from webhooks.attempt import ErrorClass
 from webhooks.transports import exchange
@@ -172,25 +173,7 @@ def test_responses_are_not_mixed_up(transport: Transport) -> None:
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_kept_connections_that_died_never_cost_an_attempt(transport: Transport, how: str) -> None:
     """With four kept connections that all die, a request goes out at most twice and succeeds."""
-    primed = threading.Semaphore(0)
-
-    def script(peer: Peer) -> None:
-        peer.read()
-        if peer.number <= 4:
-            primed.acquire(timeout=5)
-        peer.send(OK)
-        if peer.read() is not None and how == "reset":
-            peer.reset()
-
-    with RawServer(script) as server:
-        for key in range(4):
-            transport.start(post(server.url(), key=key))
-        while len(server.requests) < 4:
-            assert transport.wait(0.01) == []
-        primed.release(4)
-        collect(transport, 4)
-
-        response = send(transport, post(server.url(), key="fifth"))
+    response, server = send_after_four_died(transport, how)
 
     assert (response.error, response.status_code) == (None, 200)
     assert [request.connection for request in server.requests[4:]][1:] == [5]

@@ -13,7 +13,7 @@ import pytest
 from flask import Flask
 
 from tests.api import Api
-from tests.queue import claim, make_endpoint, one, register, statuses
+from tests.queue import claim, make_endpoint, make_endpoints, one, register, statuses
 from webhooks import deliveries, events, fanouts
 from webhooks.db import connect
 from webhooks.deliveries import NO_CURSOR
@@ -21,30 +21,6 @@ from webhooks.events import Accepted, NewEvent
 from webhooks.fanouts import Progress, expand
 
 CHUNK = 1_000
-
-ENDPOINTS = """
-WITH made AS (
-    INSERT INTO webhooks.endpoints (tenant_id, url, timeout_s, max_in_flight)
-    SELECT t.id, 'http://127.0.0.1:1/', 20, 50
-    FROM webhooks.tenants t, generate_series(1, %s) WHERE t.key = %s
-    RETURNING id, tenant_id
-), lanes AS (
-    INSERT INTO webhooks.lanes (shard, endpoint_id, tenant_id, max_in_flight)
-    SELECT webhooks.shard_of(tenant_id), id, tenant_id, 50 FROM made
-), subscribed AS (
-    INSERT INTO webhooks.subscriptions (tenant_id, endpoint_id, pattern)
-    SELECT tenant_id, id, pattern FROM made, unnest(%s::text[]) AS pattern
-)
-SELECT id FROM made
-"""
-
-
-def endpoints(
-    connection: psycopg.Connection, count: int, *patterns: str, tenant: str = "default"
-) -> set[UUID]:
-    """Endpoints of a tenant for these event types, or for all."""
-    rows = connection.execute(ENDPOINTS, [count, tenant, list(patterns or "*")])
-    return {row[0] for row in rows}
 
 
 def emit(connection: psycopg.Connection, type: str = "a", tenant: str = "default") -> UUID:
@@ -87,7 +63,7 @@ def test_up_to_500_endpoints_get_their_deliveries_with_the_event(
     connection: psycopg.Connection,
 ) -> None:
     """What is quickly done is done in the emitting transaction, and nothing is left open."""
-    matching = endpoints(connection, 500)
+    matching = make_endpoints(connection, 500)
 
     event_id = emit(connection)
 
@@ -103,8 +79,8 @@ def test_a_large_fan_out_reaches_each_endpoint_once(
     connection: psycopg.Connection, tenant: UUID, count: int, chunks: list[int]
 ) -> None:
     """The emit answers with all that match; chunks make exactly these, and nobody else's."""
-    matching = endpoints(connection, count, "a", "*")
-    endpoints(connection, 3, "b")
+    matching = make_endpoints(connection, count, "a", "*")
+    make_endpoints(connection, 3, "b")
 
     accepted = events.emit(connection, tenant, "a", b"1")
 
@@ -120,7 +96,7 @@ def test_sql_emit_and_batches_leave_large_fan_outs_too(
     either: psycopg.Connection,
 ) -> None:
     """One code path: what is emitted by SQL or many at once is expanded alike."""
-    matching = endpoints(either, 600)
+    matching = make_endpoints(either, 600)
     tenant_id = one(either, "SELECT id FROM webhooks.tenants")
 
     by_sql = emit(either)
@@ -133,7 +109,7 @@ def test_sql_emit_and_batches_leave_large_fan_outs_too(
 
 def test_the_first_chunks_deliveries_can_be_claimed(connection: psycopg.Connection) -> None:
     """They are like any other: pending, with the event's shard, type and payload."""
-    endpoints(connection, 501)
+    make_endpoints(connection, 501)
     event_id = emit(connection, "a.b")
     assert expand(connection) == 501
 
@@ -147,11 +123,11 @@ def test_the_first_chunks_deliveries_can_be_claimed(connection: psycopg.Connecti
 
 def test_subscriptions_that_change_later_change_nothing(connection: psycopg.Connection) -> None:
     """Those get the event that matched when it was accepted, and the number told stays true."""
-    matching = endpoints(connection, 1_500)
+    matching = make_endpoints(connection, 1_500)
     event_id = emit(connection)
     assert expand(connection) == CHUNK
 
-    endpoints(connection, 10)
+    make_endpoints(connection, 10)
     connection.execute("DELETE FROM webhooks.subscriptions WHERE pattern = '*'")
 
     assert expand_all(connection) == [500]
@@ -162,7 +138,7 @@ def test_an_endpoint_deleted_meanwhile_has_its_delivery_cancelled(
     connection: psycopg.Connection,
 ) -> None:
     """As for any emit that commits late: a worker cancels it on sight."""
-    endpoints(connection, 501)
+    make_endpoints(connection, 501)
     gone = make_endpoint(connection)
     event_id = emit(connection)
     connection.execute("UPDATE webhooks.endpoints SET deleted_at = now() WHERE id = %s", [gone])
@@ -192,7 +168,7 @@ def test_an_endpoint_deleted_before_is_not_counted(
     connection: psycopg.Connection, tenant: UUID
 ) -> None:
     """A tombstone keeps its subscriptions, and matches nothing."""
-    matching = endpoints(connection, 502)
+    matching = make_endpoints(connection, 502)
     connection.execute(
         "UPDATE webhooks.endpoints SET deleted_at = now() WHERE id = %s", [min(matching)]
     )
@@ -206,7 +182,7 @@ def test_an_endpoint_deleted_before_is_not_counted(
 
 def test_a_rolled_back_emit_leaves_no_fan_out(connection: psycopg.Connection) -> None:
     """It lives and dies with the producer's transaction (W115)."""
-    endpoints(connection, 501)
+    make_endpoints(connection, 501)
 
     connection.execute("BEGIN")
     emit(connection)
@@ -218,7 +194,7 @@ def test_a_rolled_back_emit_leaves_no_fan_out(connection: psycopg.Connection) ->
 
 def test_the_same_key_answers_the_same_number(connection: psycopg.Connection, tenant: UUID) -> None:
     """A duplicate tells the first event's number, before its expansion and after; it adds none."""
-    endpoints(connection, 501)
+    make_endpoints(connection, 501)
 
     first = events.emit(connection, tenant, "a", b"1", "key")
     during = events.emit(connection, tenant, "a", b"1", "key")
@@ -233,7 +209,7 @@ def test_a_worker_that_dies_in_a_chunk_leaves_it_to_the_next(
     connection: psycopg.Connection, database_url: str
 ) -> None:
     """A chunk is one transaction: what was inserted and how far it is go together."""
-    matching = endpoints(connection, 2_500)
+    matching = make_endpoints(connection, 2_500)
     event_id = emit(connection)
     assert expand(connection) == CHUNK
     with connect(database_url, "doomed") as doomed:
@@ -267,7 +243,7 @@ def test_many_expanders_at_once_miss_and_repeat_nothing(
     connection: psycopg.Connection, database_url: str
 ) -> None:
     """Four workers, three fan-outs: each row is moved on by one at a time."""
-    matching = endpoints(connection, 3_300)
+    matching = make_endpoints(connection, 3_300)
     made = [emit(connection) for _ in range(3)]
     barrier = threading.Barrier(4, timeout=20)
 
@@ -290,7 +266,7 @@ def test_a_fan_out_that_another_worker_is_at_is_passed_over(
     connection: psycopg.Connection, database_url: str
 ) -> None:
     """Two workers work on two fan-outs of one tenant; nobody waits."""
-    endpoints(connection, 501)
+    make_endpoints(connection, 501)
     first, second = emit(connection), emit(connection)
     with connect(database_url, "other") as other:
         other.execute("BEGIN")
@@ -307,7 +283,7 @@ def test_a_fan_out_that_another_worker_is_at_is_passed_over(
 
 def test_the_oldest_of_a_tenant_comes_first(connection: psycopg.Connection) -> None:
     """Whole fan-outs, in the order in which they were accepted."""
-    endpoints(connection, 1_001)
+    make_endpoints(connection, 1_001)
     first, second = emit(connection), emit(connection)
 
     assert expand(connection) == CHUNK
@@ -320,8 +296,8 @@ def test_the_oldest_of_a_tenant_comes_first(connection: psycopg.Connection) -> N
 def test_a_tenant_with_many_does_not_hold_up_another(connection: psycopg.Connection) -> None:
     """With 30 fan-outs before it, another tenant's only one waits for a few chunks."""
     connection.execute("INSERT INTO webhooks.tenants (key, name) VALUES ('other', 'Other')")
-    endpoints(connection, 501)
-    endpoints(connection, 501, tenant="other")
+    make_endpoints(connection, 501)
+    make_endpoints(connection, 501, tenant="other")
     for _ in range(30):
         emit(connection)
     theirs = emit(connection, tenant="other")
@@ -347,7 +323,7 @@ def test_nothing_to_expand_writes_nothing(connection: psycopg.Connection) -> Non
 def test_progress_is_told_while_it_lasts(app: Flask, connection: psycopg.Connection) -> None:
     """GET /events/<id> says how far the fan-out is, and nothing of it when it is whole."""
     api = Api(app)
-    endpoints(connection, 2_200)
+    make_endpoints(connection, 2_200)
     posted = api.post("/events", {"type": "a", "payload": 1})
     assert posted.json is not None
     assert posted.json["deliveries"] == 2_200
@@ -373,7 +349,7 @@ def test_progress_is_told_while_it_lasts(app: Flask, connection: psycopg.Connect
 
 def test_progress_of_one_event(connection: psycopg.Connection, tenant: UUID) -> None:
     """Each event has its own; one without a large fan-out has none."""
-    endpoints(connection, 1_200)
+    make_endpoints(connection, 1_200)
     event_id = emit(connection)
     expand(connection)
     emit(connection)

@@ -19,6 +19,7 @@ from tests.transports import (
     post,
     resolver,
     send,
+    send_after_four_died,
 )
 from webhooks.addresses import AddressPolicy
 from webhooks.attempt import ErrorClass
@@ -38,7 +39,6 @@ def test_dead_kept_connection_is_repeated_once_on_a_new_one(
     transport: CurlTransport, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With four kept connections that all die, a POST goes out twice, not six times."""
-    primed = threading.Semaphore(0)
     repeats: list[float] = []
     again = Exchange.prepare_again
 
@@ -48,24 +48,7 @@ def test_dead_kept_connection_is_repeated_once_on_a_new_one(
 
     monkeypatch.setattr(Exchange, "prepare_again", counted)
 
-    def script(peer: Peer) -> None:
-        peer.read()
-        if peer.number <= 4:
-            primed.acquire(timeout=5)
-        peer.send(OK)
-        if peer.read() is not None and how == "reset":
-            peer.reset()
-
-    with RawServer(script) as server:
-        for key in range(4):
-            transport.start(post(server.url(), key=key))
-        while len(server.requests) < 4:
-            assert transport.wait(0.01) == []
-        primed.release(4)
-        collect(transport, 4)
-        assert server.connections == 4
-
-        response = send(transport, post(server.url(), key="fifth"))
+    response, server = send_after_four_died(transport, how)
 
     assert (response.error, response.status_code) == (None, 200)
     assert [request.connection for request in server.requests[4:]][1:] == [5]

@@ -121,11 +121,11 @@ class BoundedResponse(http.client.HTTPResponse):
         """Let go of the connection, once the body is read or given up."""
         if self.fp is not None and _more_has_come(self.fp):
             current().excess = True
-        super()._close_conn()  # type: ignore[misc]
+        super()._close_conn()  # type: ignore[misc] # the stubs leave it out
 
     def _safe_read(self, amt: int) -> bytes:
         """What http.client reads after a chunk, in the belief that it is a line's end."""
-        data: bytes = super()._safe_read(amt)  # type: ignore[misc]
+        data: bytes = super()._safe_read(amt)  # type: ignore[misc] # the stubs leave it out
         if data != b"\r\n":
             raise HeadFault("a chunk is longer than its size")
         return data
