@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from webhooks.attempt import ErrorClass, Outcome
@@ -64,6 +64,15 @@ def state(
     if open_at > now:
         return State.THROTTLED
     return State.RATE_LIMITED if rate_open_at > now else State.OPEN
+
+
+def disable_at(
+    status: str, failing_since: datetime | None, warned_at: datetime | None, after_s: float
+) -> datetime | None:
+    """When an endpoint is disabled unless an attempt succeeds; None before its owner is warned."""
+    if status != "active" or warned_at is None or failing_since is None:
+        return None
+    return failing_since + timedelta(seconds=after_s)
 
 
 class Change(StrEnum):

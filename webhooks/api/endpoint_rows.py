@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -69,6 +69,9 @@ def _rate(endpoint: Endpoint) -> dict[str, Any] | None:
 def _lane(endpoint: Endpoint, lane: Lane, now: datetime) -> dict[str, Any]:
     state = lanes.state(endpoint.status, lane.open_at, lane.rate_open_at, lane.broken_s, now)
     opens = max(lane.open_at, lane.rate_open_at)
+    disable_at = lanes.disable_at(
+        endpoint.status, lane.failing_since, lane.warned_at, bodies.settings().disable_after_s
+    )
     return {
         "state": state.value,
         "open_at": timestamp(opens) if opens > now else None,
@@ -81,7 +84,7 @@ def _lane(endpoint: Endpoint, lane: Lane, now: datetime) -> dict[str, Any]:
         "last_delivery": _delivery(lane.last_delivery_id),
         "broken_s": lane.broken_s,
         "warned_at": timestamp(lane.warned_at),
-        "disable_at": timestamp(_disable_at(endpoint, lane)),
+        "disable_at": timestamp(disable_at),
     }
 
 
@@ -89,13 +92,6 @@ def _reason(state: State, endpoint: Endpoint, lane: Lane) -> str | None:
     if state in (State.PAUSED, State.DISABLED):
         return endpoint.status_reason
     return lane.closed_reason if state in (State.THROTTLED, State.BROKEN) else None
-
-
-def _disable_at(endpoint: Endpoint, lane: Lane) -> datetime | None:
-    """When it will be disabled unless an attempt succeeds; known once its owner was warned."""
-    if endpoint.status != "active" or lane.warned_at is None or lane.failing_since is None:
-        return None
-    return lane.failing_since + timedelta(seconds=bodies.settings().disable_after_s)
 
 
 def _evidence(stored: dict[str, Any] | None) -> dict[str, Any] | None:

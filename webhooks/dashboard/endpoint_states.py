@@ -6,7 +6,7 @@ The functions take rows of ``queries``: an endpoint with its lane, and the datab
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from webhooks import lanes
@@ -58,11 +58,12 @@ def endpoint_state_name(state: str) -> str:
 @blueprint.app_template_global("disable_at")
 def disable_at(endpoint: Row) -> datetime | None:
     """When it is disabled unless an attempt succeeds; None before its owner was warned."""
-    since = endpoint["failing_since"]
-    if endpoint["status"] != "active" or endpoint["warned_at"] is None or since is None:
-        return None
-    found: datetime = since + timedelta(seconds=settings().disable_after_s)
-    return found
+    return lanes.disable_at(
+        endpoint["status"],
+        endpoint["failing_since"],
+        endpoint["warned_at"],
+        settings().disable_after_s,
+    )
 
 
 @blueprint.app_template_global("evidence")

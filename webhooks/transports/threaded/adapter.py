@@ -12,7 +12,7 @@ from requests.adapters import HTTPAdapter
 from requests.structures import CaseInsensitiveDict
 from urllib3.util import SKIP_HEADER, Timeout
 
-from webhooks.transports.headers import to_lines
+from webhooks.transports.headers import checked_lines
 from webhooks.transports.threaded.attempt import Attempt, current
 from webhooks.transports.threaded.connections import Blocked, Pools
 
@@ -62,7 +62,7 @@ class Adapter(HTTPAdapter):
         Raises requests' exceptions, and ValueError for a header that is malformed.
         """
         request = attempt.request
-        to_lines(request.headers)
+        checked_lines(request.headers)
         prepared = requests.PreparedRequest()
         prepared.method, prepared.url, prepared.body = "POST", attempt.url.text, request.body
         prepared.headers = CaseInsensitiveDict(request.headers)
