@@ -12,7 +12,7 @@ from uuid import UUID
 
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import REAL, Double, ForeignKey, MetaData, SmallInteger, Text, text
-from sqlalchemy.dialects.postgresql import JSON, JSONB, TIMESTAMP
+from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB, TIMESTAMP
 from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, registry, relationship
 
@@ -84,6 +84,10 @@ class Endpoint(Base):
     retry_policy: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
     rate_limit: Mapped[float | None] = mapped_column(Double)
     rate_burst: Mapped[int | None]
+    schemes: Mapped[list[str]] = mapped_column(ARRAY(Text), server_default="{standard}")
+    headers: Mapped[str | None]
+    ca_pem: Mapped[str | None]
+    proven_url: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     updated_at: Mapped[datetime] = mapped_column(server_default=NOW)
     deleted_at: Mapped[datetime | None]
@@ -97,14 +101,20 @@ class Endpoint(Base):
 
 
 class SigningSecret(Base):
-    """One signing secret of an endpoint, encrypted (see ``secrets.py``)."""
+    """One signing secret of an endpoint, encrypted (see ``secrets.py``).
+
+    ``kind`` is hmac, ed25519 or text; ``revoked``: taken back at once, not replaced.
+    """
 
     __tablename__ = "signing_secrets"
 
     id: Mapped[UUID] = mapped_column(primary_key=True, server_default=NEW_ID)
     tenant_id: Mapped[UUID]
     endpoint_id: Mapped[UUID] = mapped_column(index=True)
+    kind: Mapped[str] = mapped_column(server_default="hmac")
     ciphertext: Mapped[str]
+    public_key: Mapped[bytes | None]
+    revoked: Mapped[bool] = mapped_column(server_default="false")
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     valid_until: Mapped[datetime] = mapped_column(server_default="infinity")
 
@@ -264,6 +274,7 @@ class Lane(Base):
     endpoint_id: Mapped[UUID] = mapped_column(primary_key=True)
     tenant_id: Mapped[UUID]
     open_at: Mapped[datetime]
+    throttle_until: Mapped[datetime]
     closed_reason: Mapped[str | None]
     max_in_flight: Mapped[int]
     rate_open_at: Mapped[datetime]
