@@ -34,8 +34,14 @@ _OPEN_LANE = text("""
 UPDATE webhooks.lanes
 SET open_at = '-infinity', closed_reason = NULL, closed_status = NULL,
     rate_open_at = '-infinity', failures = 0, blocked = 0, strikes = 0, broken_s = 0,
-    failing_since = NULL, failed_at = NULL, warned_at = NULL, throttled_at = NULL
+    failing_since = NULL, failed_at = NULL, warned_at = NULL, throttled_at = NULL,
+    throttle_until = '-infinity', blocked_at = NULL
 WHERE shard = webhooks.shard_of(:tenant) AND endpoint_id = :endpoint
+""")
+_WAITS = text("""
+SELECT broken_s > 0 OR open_at > now() FROM webhooks.lanes
+WHERE shard = webhooks.shard_of(:tenant) AND endpoint_id = :endpoint
+FOR NO KEY UPDATE
 """)
 
 
@@ -57,6 +63,11 @@ def close(endpoint: Endpoint, reason: str, *, deleted: bool = False) -> None:
 def open_again(endpoint: Endpoint) -> None:
     """Claim for it at once, as if it had never failed."""
     db.session.execute(_OPEN_LANE, _place(endpoint))
+
+
+def waits(endpoint: Endpoint) -> bool:
+    """Whether the breaker or the receiver's wish keeps it closed now; locks the lane."""
+    return bool(db.session.scalar(_WAITS, _place(endpoint)))
 
 
 def _place(endpoint: Endpoint) -> dict[str, Any]:

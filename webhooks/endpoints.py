@@ -99,6 +99,8 @@ def update(
 ) -> int:
     """Change fields (as ``create`` takes them), status, or both: all of it or nothing.
 
+    A new URL, and the status active, open a lane that the breaker or a throttle has closed.
+
     ``release`` says what is sent of what was held, where the status becomes active; all of
     it by default. Answers how many deliveries it cancelled. Values that it has already leave
     no trace. Raises EndpointError and changes nothing when a value is wrong.
@@ -113,11 +115,15 @@ def update(
         released = {"cancelled": cancelled, **(release or ALL).logged()}
         _set_status(endpoint, status, status_reason, actor, released)
         changed = True
+    elif status == "active" and endpoint_lanes.waits(endpoint):
+        _audit("endpoint.resume", endpoint, actor, lane="opened")
+        endpoint_lanes.open_again(endpoint)
+        changed = True
     if not changed:
         db.session.rollback()
         return cancelled
     db.session.commit()
-    if status == "active":
+    if status == "active" or "url" in values:
         current_app.extensions["webhooks_notifier"].notify()
     return cancelled
 
@@ -246,6 +252,8 @@ def _set_fields(endpoint: Endpoint, values: dict[str, Any], actor: str) -> bool:
     db.session.flush()
     if changes.keys() & {"max_in_flight", "rate_limit", "rate_burst"}:
         endpoint_lanes.limit(endpoint)
+    if "url" in changes and endpoint.status == "active":
+        endpoint_lanes.open_again(endpoint)  # its failures were another receiver's
     return True
 
 

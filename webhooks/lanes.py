@@ -7,6 +7,7 @@ for twice as long. Any other answer, a refusal too, proves that somebody is ther
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -19,15 +20,21 @@ from webhooks.settings import Settings
 THROTTLE_S = 5.0
 THROTTLED = frozenset({429, 502, 503, 504})
 BLOCKED_BEFORE_PAUSE = 3
+# Refusals of one look-up, of any worker, count once.
+BLOCKED_COUNTS_EVERY_S = 60.0
+# A receiver that asks for pauses all the time is one entry a minute in the audit log.
+THROTTLE_NOTED_S = 60.0
 
 GONE = "the receiver answered 410 Gone"
 BLOCKED = f"its address was refused {BLOCKED_BEFORE_PAUSE} times in a row"
 
+THROTTLE_GOES_ON = "the receiver asked for a pause"
+
 # Failures that say that nobody may be there. A refused address or a lost worker says nothing
-# of it; any other failure is an answer.
+# of it, and a name without an answer may be our own resolver's fault, which would then close
+# every lane; any other failure is an answer.
 STRIKES = frozenset(
     {
-        ErrorClass.DNS,
         ErrorClass.CONNECT,
         ErrorClass.TLS,
         ErrorClass.TIMEOUT,
@@ -76,9 +83,14 @@ def disable_at(
 
 
 class Change(StrEnum):
-    """What happened to a lane that belongs in the audit log."""
+    """What happened to a lane that belongs in the audit log.
+
+    STILL_BROKEN: a probe failed, and the breaker waits for longer. RECOVERED ends a break, a
+    throttle or a warning.
+    """
 
     BROKEN = "lane.broken"
+    STILL_BROKEN = "lane.still_broken"
     THROTTLED = "lane.throttled"
     RECOVERED = "lane.recovered"
     WARNED = "endpoint.warned"
@@ -113,13 +125,14 @@ class Rules:
 class Lane:
     """A lane as a settle found it, and what the outcomes do to it.
 
-    ``failures``, ``blocked`` and ``strikes`` count attempts in a row; ``failing_s`` is how
-    long ago the first of them was; ``shut``: nothing is claimed at this moment, so that what
-    comes back was sent before and is no probe; ``throttle_noted``: an audit entry says so
-    already.
+    ``failures``, ``blocked`` and ``strikes`` count attempts in a row. Seconds ago:
+    ``failing_s`` the first of them, ``opened_s`` the lane's opening (negative: it will open),
+    ``blocked_s`` the last refusal that counted, ``noted_s`` the audit entry of a throttle
+    that goes on (None: there is none).
 
-    ``recovered``: one succeeded meanwhile. ``close_s`` closes the lane for that long,
-    ``status`` for good: the endpoint becomes disabled or paused; both for ``reason``.
+    ``recovered``: one succeeded meanwhile; ``reopened``: the breaker let go. ``close_s`` and
+    ``throttle_s`` close the lane for that long, ``status`` for good: the endpoint becomes
+    disabled or paused; all for ``reason``.
     """
 
     failures: int = 0
@@ -127,11 +140,14 @@ class Lane:
     strikes: int = 0
     broken_s: float = 0.0
     failing_s: float = 0.0
-    shut: bool = False
+    opened_s: float = math.inf
+    blocked_s: float = math.inf
+    noted_s: float | None = None
     warned: bool = False
-    throttle_noted: bool = False
     recovered: bool = False
+    reopened: bool = False
     close_s: float | None = None
+    throttle_s: float | None = None
     status: str | None = None
     reason: str | None = None
     changes: tuple[Change, ...] = ()
@@ -140,10 +156,16 @@ class Lane:
 DEFAULT_RULES = Rules()
 
 
-def after(lane: Lane, outcomes: Iterable[Outcome], rules: Rules = DEFAULT_RULES) -> Lane:
-    """The lane after these outcomes, in the order in which they came."""
+def after(lane: Lane, outcomes: Iterable[Outcome], rules: Rules, now: float) -> Lane:
+    """The lane after these outcomes, in the order in which they came.
+
+    ``now``: a reading of the clock of their ``started`` and ``finished``.
+    """
     for outcome in outcomes:
-        lane = _succeed(lane) if outcome.delivered else _fail(lane, outcome, rules)
+        if outcome.delivered:
+            lane = _succeed(lane)
+        else:
+            lane = _fail(lane, outcome, rules, since=now - outcome.started)
     return lane
 
 
@@ -155,26 +177,41 @@ def throttle(outcome: Outcome) -> float | None:
 
 
 def _succeed(lane: Lane) -> Lane:
-    if lane.broken_s > 0 or lane.warned:
+    throttle_ends = lane.noted_s is not None and lane.noted_s >= THROTTLE_NOTED_S
+    if lane.broken_s > 0 or lane.warned or throttle_ends:
         lane = _changed(lane, Change.RECOVERED)
     return replace(
-        lane, failures=0, blocked=0, strikes=0, broken_s=0.0, failing_s=0.0, warned=False,
-        recovered=True,
+        _let_go(lane), failures=0, blocked=0, failing_s=0.0, warned=False, recovered=True,
+        noted_s=None if throttle_ends else lane.noted_s,
     )  # fmt: skip
 
 
-def _fail(lane: Lane, outcome: Outcome, rules: Rules) -> Lane:
+def _let_go(lane: Lane) -> Lane:
+    """Somebody is there: an open breaker closes no more, whatever was sent when."""
+    if lane.broken_s > 0:
+        lane = replace(lane, reopened=True, close_s=None, opened_s=math.inf, reason=None)
+    return replace(lane, strikes=0, broken_s=0.0)
+
+
+def _fail(lane: Lane, outcome: Outcome, rules: Rules, since: float) -> Lane:
     if outcome.error is ErrorClass.INTERNAL:
         return lane  # our own fault, such as a keyring that is wrong: not the endpoint's
-    refused = outcome.error is ErrorClass.BLOCKED_ADDRESS
-    lane = replace(lane, failures=lane.failures + 1, blocked=lane.blocked + 1 if refused else 0)
+    lane = _count_refusal(replace(lane, failures=lane.failures + 1), outcome)
     lane = _close_for_good(lane, outcome, rules)
     if outcome.error in STRIKES:
-        lane = _strike(lane, rules)
+        lane = _strike(lane, rules, since)
     elif outcome.error in ANSWERS:
         lane = _answered(lane)
     lane = _throttle(lane, outcome)
     return _warn(lane, rules)
+
+
+def _count_refusal(lane: Lane, outcome: Outcome) -> Lane:
+    if outcome.error is not ErrorClass.BLOCKED_ADDRESS:
+        return replace(lane, blocked=0)
+    if lane.blocked and lane.blocked_s < BLOCKED_COUNTS_EVERY_S:
+        return lane
+    return replace(lane, blocked=lane.blocked + 1, blocked_s=0.0)
 
 
 def _close_for_good(lane: Lane, outcome: Outcome, rules: Rules) -> Lane:
@@ -190,11 +227,13 @@ def _close_for_good(lane: Lane, outcome: Outcome, rules: Rules) -> Lane:
     return lane
 
 
-def _strike(lane: Lane, rules: Rules) -> Lane:
+def _strike(lane: Lane, rules: Rules, since: float) -> Lane:
     lane = replace(lane, strikes=lane.strikes + 1)
     if lane.broken_s > 0:
-        # What was sent before the breaker closed is no probe, and says nothing new.
-        return lane if lane.shut else _break(lane, lane.broken_s * 2, rules)
+        # What was sent before the lane opened again is no probe, and says nothing new.
+        if since > lane.opened_s:
+            return lane
+        return _changed(_break(lane, lane.broken_s * 2, rules), Change.STILL_BROKEN)
     if lane.strikes >= rules.breaker_failures:
         return _changed(_break(lane, rules.breaker_first_s, rules), Change.BROKEN)
     return lane
@@ -204,7 +243,7 @@ def _break(lane: Lane, wait_s: float, rules: Rules) -> Lane:
     wait_s = min(wait_s, rules.breaker_longest_s)
     why = f"breaker: {lane.strikes} failures in a row"
     return replace(
-        lane, broken_s=wait_s, close_s=max(wait_s, lane.close_s or 0.0), shut=True,
+        lane, broken_s=wait_s, close_s=wait_s, opened_s=-wait_s, reopened=False,
         reason=lane.reason or why,
     )  # fmt: skip
 
@@ -212,19 +251,19 @@ def _break(lane: Lane, wait_s: float, rules: Rules) -> Lane:
 def _answered(lane: Lane) -> Lane:
     if lane.broken_s > 0:
         lane = _changed(lane, Change.RECOVERED)
-    return replace(lane, strikes=0, broken_s=0.0)
+    return _let_go(lane)
 
 
 def _throttle(lane: Lane, outcome: Outcome) -> Lane:
     wait = throttle(outcome)
     if wait is None:
         return lane
-    if not lane.throttle_noted:
-        lane = _changed(lane, Change.THROTTLED)
-    why = f"the receiver asked for a pause (HTTP {outcome.status_code})"
+    if lane.noted_s is None:
+        lane = _changed(replace(lane, noted_s=0.0), Change.THROTTLED)
+    why = f"{THROTTLE_GOES_ON} (HTTP {outcome.status_code})"
     return replace(
-        lane, close_s=max(wait, lane.close_s or 0.0), shut=lane.shut or wait > 0,
-        throttle_noted=True, reason=lane.reason or why,
+        lane, throttle_s=max(wait, lane.throttle_s or 0.0), opened_s=min(lane.opened_s, -wait),
+        reason=lane.reason or why,
     )  # fmt: skip
 
 

@@ -147,7 +147,7 @@ def test_a_closed_lane_is_left_out(connection: psycopg.Connection, open_at: str)
     batch = deliveries.claim(connection, register(connection), NO_CURSOR, 10)
 
     assert batch.claims == ()
-    assert batch.idle
+    assert (batch.claims, batch.ended) == ((), True)
     assert statuses(connection) == {"pending": 1}
 
 
@@ -173,6 +173,38 @@ def test_thousands_of_closed_lanes_do_not_hide_an_open_one(connection: psycopg.C
         cursor, claimed, rounds = batch.cursor, batch.claims, rounds + 1
 
     assert len(claimed) == 1
+
+
+@pytest.mark.parametrize("start", ["first", "middle"])
+def test_a_round_over_thousands_of_closed_lanes_is_told(
+    connection: psycopg.Connection, start: str
+) -> None:
+    """Each part is looked at once: 5,000 lanes are three looks, wherever the cursor began."""
+    make_endpoint(connection)
+    emit(connection)
+    connection.execute(
+        "INSERT INTO webhooks.deliveries (shard, tenant_id, event_id, endpoint_id, event_type) "
+        "SELECT shard, tenant_id, event_id, webhooks.uuid7(), event_type "
+        "FROM webhooks.deliveries, generate_series(1, 4999)")  # fmt: skip
+    connection.execute("UPDATE webhooks.lanes SET open_at = 'infinity'")
+    connection.execute(
+        "INSERT INTO webhooks.lanes (shard, endpoint_id, tenant_id, max_in_flight, open_at) "
+        "SELECT shard, endpoint_id, tenant_id, 5, 'infinity' FROM webhooks.deliveries "
+        "ON CONFLICT DO NOTHING")  # fmt: skip
+    lanes = connection.execute(
+        "SELECT shard, endpoint_id FROM webhooks.deliveries_queue ORDER BY 1, 2"
+    ).fetchall()
+    cursor = NO_CURSOR if start == "first" else Cursor(*lanes[2500])
+    worker_id = register(connection)
+
+    looks = []
+    for _ in range(3):
+        batch = deliveries.claim(connection, worker_id, cursor, 10)
+        looks.append((batch.wrapped, batch.ended, batch.claims))
+        cursor = batch.cursor
+
+    wraps = [False, False, True] if start == "first" else [False, True, False]
+    assert looks == [(wrapped, False, ()) for wrapped in wraps]
 
 
 def test_a_worker_without_a_row_is_fenced(connection: psycopg.Connection) -> None:

@@ -83,6 +83,38 @@ def test_resuming_forgets_the_failures_and_wakes_the_workers(
     assert calls == [True]
 
 
+@pytest.mark.parametrize(
+    ("change", "opened", "actions"),
+    [
+        ({"status": "active"}, True, ["endpoint.resume"]),
+        ({"url": "https://elsewhere.example/hook"}, True, ["endpoint.update"]),
+        ({"description": "ours"}, False, ["endpoint.update"]),
+    ],
+    ids=["active", "url", "description"],
+)
+def test_a_person_opens_a_lane_that_the_breaker_closed(
+    context: Flask,
+    connection: psycopg.Connection,
+    change: dict[str, Any],
+    opened: bool,
+    actions: list[str],
+) -> None:
+    """Active again, or another URL: what failed before counts no more. The log says who it was."""
+    endpoint, _ = create(context)
+    connection.execute(
+        "UPDATE webhooks.lanes SET failures = 12, strikes = 12, broken_s = 60, "
+        "failing_since = now(), open_at = now() + interval '1 hour', throttle_until = now() + interval '1 hour', "
+        "closed_reason = 'breaker'"
+    )
+
+    endpoints.update(endpoint, context.extensions["webhooks_settings"], actor="ada", **change)
+
+    now = lane(connection)
+    assert (now["open"], now["broken_s"] == 0, now["failures"] == 0) == (opened,) * 3
+    rows = connection.execute("SELECT action, actor FROM webhooks.audit_log ORDER BY id").fetchall()
+    assert rows[1:] == [(action, "ada") for action in actions]
+
+
 def fail(
     connection: psycopg.Connection, worker_id: UUID, times: int, rules: Rules = DEFAULT_RULES
 ) -> None:

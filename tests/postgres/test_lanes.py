@@ -28,7 +28,8 @@ def limit_rate(connection: psycopg.Connection, per_second: float, burst: int) ->
 
 
 def fail(connection: psycopg.Connection, worker_id: UUID, claims: tuple[Claim, ...]) -> None:
-    settlements = [Settlement(each, REFUSED, timedelta(hours=1)) for each in claims]
+    refused = outcome(ErrorClass.CONNECT)
+    settlements = [Settlement(each, refused, timedelta(hours=1)) for each in claims]
     deliveries.settle(connection, worker_id, settlements, RULES)
 
 
@@ -82,7 +83,7 @@ def test_a_burst_is_what_a_pause_saves_up(connection: psycopg.Connection) -> Non
     assert len(claim(connection, worker_id)) == 7
     assert claim(connection, worker_id) == ()
     batch = deliveries.claim(connection, worker_id, NO_CURSOR, 100)
-    assert batch.idle
+    assert (batch.claims, batch.ended) == ((), True)
     assert 900 < batch.opens_in_s <= 1000
 
 
@@ -121,7 +122,7 @@ def test_a_broken_lane_sends_one_probe_and_charges_nobody_meanwhile(
     wait = one(connection, "SELECT extract(epoch FROM open_at - now()) FROM webhooks.lanes")
     assert 58 < wait <= 60
     assert one(connection, "SELECT sum(tries) FROM webhooks.deliveries") == 4
-    assert audited(connection) == ["lane.broken"]
+    assert audited(connection) == ["lane.broken", "lane.still_broken"]
 
 
 def test_a_probe_that_succeeds_opens_the_lane(connection: psycopg.Connection) -> None:
@@ -141,6 +142,33 @@ def test_a_probe_that_succeeds_opens_the_lane(connection: psycopg.Connection) ->
     ).fetchone()
     assert lane == (0, 0, 0, None, None)
     assert audited(connection) == ["lane.broken", "lane.recovered"]
+
+
+def test_a_late_success_opens_a_lane_that_just_broke(connection: psycopg.Connection) -> None:
+    """What was sent before the breaker closed and succeeds after it proves that somebody is there.
+
+    What the receiver asked for meanwhile stays in force.
+    """
+    make_endpoint(connection)
+    emit(connection, 20)
+    worker_id = register(connection)
+    claims = claim(connection, worker_id, 6)
+    fail(connection, worker_id, claims[:3])
+    deliveries.settle(connection, worker_id, [delivered(claims[3])], RULES)
+    (late,) = claim(connection, worker_id, 1)
+
+    fail(connection, worker_id, claims[4:5])
+    busy = outcome(ErrorClass.HTTP_5XX, 503, retry_after_s=60)
+    deliveries.settle(connection, worker_id, [Settlement(claims[5], busy, timedelta(1))], RULES)
+    connection.execute("UPDATE webhooks.lanes SET broken_s = 90, open_at = now() + interval '90 s'")
+    deliveries.settle(connection, worker_id, [delivered(late)], RULES)
+
+    lane = connection.execute(
+        "SELECT broken_s, closed_reason, extract(epoch FROM open_at - now()) FROM webhooks.lanes"
+    ).fetchone()
+    assert lane is not None
+    assert lane[:2] == (0, "the receiver asked for a pause")
+    assert 55 < lane[2] <= 60
 
 
 def test_health_is_an_endpoint_s_own(connection: psycopg.Connection) -> None:

@@ -16,7 +16,7 @@ from webhooks import fanouts, workers
 from webhooks.db import INDEXES_ONLY, transaction
 from webhooks.deliveries import claims, health, operator, recovery, settlement
 from webhooks.deliveries.claims import PICK, SETTINGS
-from webhooks.deliveries.scan import SCAN
+from webhooks.deliveries.scan import SCAN, THE_END
 
 ROWS = 200_000
 MILLION = 1_000_000
@@ -127,6 +127,11 @@ CLAIM = {PICK, claims.LOCK, claims.SPEND, claims.SIZES, claims.PAYLOADS, claims.
 SORTING = {"hold", "give back", "undo", "held by dead", "lock rows", "orphaned", "lane lock",
            "dead workers"}  # fmt: skip
 
+ALL_LANES = {
+    "shard": -1, "endpoint": NOBODY, "last_shard": THE_END.shard,
+    "last_endpoint": THE_END.endpoint_id, "lanes": 100, "probes": 2000,
+}  # fmt: skip
+
 ONE = f"{{{NOBODY}}}"
 # As many as a claim brings: with one alone a bad plan can look cheap.
 MANY = "{" + ",".join(str(UUID(int=n)) for n in range(100)) + "}"
@@ -135,7 +140,7 @@ LANE = {"shards": NUMBERS, "endpoints": MANY}
 MINE = {"ids": MANY, "attempts": NUMBERS, "worker": NOBODY}
 
 STATEMENTS: dict[str, tuple[str, Any]] = {
-    "scan": (SCAN, {"shard": -1, "endpoint": NOBODY, "lanes": 100, "probes": 2000}),
+    "scan": (SCAN, ALL_LANES),
     "fence": (workers.FENCE, [NOBODY]),
     "lock": (claims.LOCK, LANE),
     "pick": (PICK, {**LANE, "caps": NUMBERS, "mosts": NUMBERS, "worker": uuid4()}),
@@ -160,8 +165,9 @@ STATEMENTS: dict[str, tuple[str, Any]] = {
         {
             **LANE,
             **dict.fromkeys(("failures", "blocked", "strikes", "broken_s"), NUMBERS),
-            **dict.fromkeys(("codes", "close_s"), NUMBERS),
-            **dict.fromkeys(("recovered", "failed", "warned", "throttled"), [True] * 100),
+            **dict.fromkeys(("codes", "close_s", "throttle_s"), NUMBERS),
+            **dict.fromkeys(("recovered", "reopened", "failed", "warned", "noted"), [True] * 100),
+            "goes_on": "",
             **dict.fromkeys(("errors", "deliveries", "statuses", "reasons"), [None] * 100),
         },
     ),
@@ -243,7 +249,7 @@ def test_dead_rows_are_passed_once(database_url: str, connection: psycopg.Connec
             done = [delivered(each) for each in claim(connection, worker_id)]
             settlement.settle(connection, worker_id, done)
         emit(connection, 1)
-        values = {"shard": -1, "endpoint": NOBODY, "lanes": 100, "probes": 2000}
+        values = ALL_LANES
         with transaction(connection, *INDEXES_ONLY):
             row = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {SCAN}", values).fetchone()
 

@@ -232,17 +232,21 @@ def test_throttled_lanes_wait_as_long_as_was_asked(
 def test_three_blocked_addresses_in_a_row_pause_the_endpoint(
     connection: psycopg.Connection,
 ) -> None:
-    """A target that may not be reached is paused with the reason, and its events are held."""
+    """A target that may not be reached is paused with the reason, and its events are held.
+
+    Refusals of the same minute, which may be of one look-up, count once.
+    """
     make_endpoint(connection)
-    emit(connection, 4)
+    emit(connection, 9)
     worker_id = register(connection)
     claimed = claim(connection, worker_id)
     blocked = outcome(ErrorClass.BLOCKED_ADDRESS)
 
-    for each in claimed[:2]:
-        deliveries.settle(connection, worker_id, [Settlement(each, blocked, timedelta(1))])
-    assert one(connection, "SELECT status FROM webhooks.endpoints") == "active"
-    deliveries.settle(connection, worker_id, [Settlement(claimed[2], blocked, timedelta(1))])
+    for n in range(3):
+        assert one(connection, "SELECT status FROM webhooks.endpoints") == "active"
+        settlements = [Settlement(c, blocked, timedelta(1)) for c in claimed[3 * n : 3 * n + 3]]
+        deliveries.settle(connection, worker_id, settlements)
+        connection.execute("UPDATE webhooks.lanes SET blocked_at = now() - interval '1 min'")
 
     assert one(connection, "SELECT status FROM webhooks.endpoints") == "paused"
     assert lane(connection)[2]

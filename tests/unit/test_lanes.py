@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from tests.queue import outcome
+from webhooks import lanes
 from webhooks.attempt import ErrorClass, Outcome
-from webhooks.lanes import Change, Lane, Rules, State, after, state
+from webhooks.lanes import DEFAULT_RULES, Change, Lane, Rules, State, state
 
 OK = outcome(None, 200)
 REFUSED = outcome(ErrorClass.CONNECT)
@@ -20,9 +24,16 @@ SOON, LONG_AGO = NOW + timedelta(seconds=5), datetime.min.replace(tzinfo=UTC)
 NEVER = datetime.max.replace(tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    "error", ["dns", "connect", "tls", "timeout", "protocol", "http_5xx"], ids=str
-)
+def after(lane: Lane, outcomes: Sequence[Outcome], rules: Rules = DEFAULT_RULES) -> Lane:
+    """The lane after outcomes of attempts that began just now."""
+    return lanes.after(lane, outcomes, rules, time.monotonic())
+
+
+def sent_ago(failure: Outcome, seconds: float) -> Outcome:
+    return replace(failure, started=time.monotonic() - seconds)
+
+
+@pytest.mark.parametrize("error", ["connect", "tls", "timeout", "protocol", "http_5xx"], ids=str)
 def test_the_breaker_closes_after_failures_in_a_row(error: str) -> None:
     """Connection-level failures and 5xx in a row close the lane for the first wait."""
     failure = outcome(ErrorClass(error))
@@ -51,10 +62,11 @@ def test_refusals_count_as_failures_and_never_as_strikes() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ErrorClass.BLOCKED_ADDRESS, ErrorClass.INTERNAL, ErrorClass.INVALID_URL]
+    "error",
+    [ErrorClass.BLOCKED_ADDRESS, ErrorClass.INTERNAL, ErrorClass.INVALID_URL, ErrorClass.DNS],
 )
 def test_what_never_reached_the_receiver_says_nothing_of_it(error: ErrorClass) -> None:
-    """A refused address, a bad URL and poison leave the strikes as they were."""
+    """A refused address, a bad URL, poison and a name without an answer leave the strikes."""
     assert after(Lane(strikes=2), [outcome(error)], RULES).strikes == 2
 
 
@@ -69,15 +81,37 @@ def test_each_failed_probe_doubles_the_wait_up_to_the_longest() -> None:
     assert waits == [60, 100, 100]
 
 
-def test_what_was_sent_before_the_breaker_closed_is_no_probe() -> None:
-    """Failures that come back while the lane is closed do not make it wait longer."""
-    closed = Lane(strikes=3, broken_s=30, shut=True)
+@pytest.mark.parametrize("opened_s", [-30, -0.1, 4])
+def test_what_was_sent_before_the_lane_opened_is_no_probe(opened_s: float) -> None:
+    """Late failures do not make it wait longer, while it is closed or after it opened again."""
+    broken = Lane(strikes=3, broken_s=30, opened_s=opened_s)
 
-    lane = after(closed, [REFUSED] * 5, RULES)
+    lane = after(broken, [sent_ago(REFUSED, 5)] * 5, RULES)
 
-    assert (lane.broken_s, lane.close_s) == (30, None)
-    one_batch = after(Lane(), [REFUSED] * 8, RULES)
-    assert (one_batch.broken_s, one_batch.close_s) == (30, 30)
+    assert (lane.broken_s, lane.close_s, lane.changes) == (30, None, ())
+
+
+def test_a_probe_that_fails_is_a_change() -> None:
+    """The audit log tells that the breaker waits for longer, once for what came together."""
+    lane = after(Lane(strikes=3, broken_s=30, opened_s=4), [sent_ago(REFUSED, 1)] * 8, RULES)
+
+    assert (lane.broken_s, lane.close_s, lane.changes) == (60, 60, (Change.STILL_BROKEN,))
+    assert after(Lane(), [REFUSED] * 8, RULES).changes == (Change.BROKEN,)
+
+
+def test_a_success_of_an_earlier_attempt_opens_a_lane_that_just_broke() -> None:
+    """Somebody is there after all: the lane is open, and no reason is left behind."""
+    lane = after(Lane(strikes=2), [REFUSED, OK], RULES)
+
+    assert (lane.broken_s, lane.close_s, lane.reopened, lane.reason) == (0, None, True, None)
+    assert lane.changes == (Change.BROKEN, Change.RECOVERED)
+
+
+def test_what_breaks_again_after_a_success_stays_broken() -> None:
+    """Three more failures after the success in one batch: closed, not reopened."""
+    lane = after(Lane(strikes=2), [REFUSED, OK, REFUSED, REFUSED, REFUSED], RULES)
+
+    assert (lane.broken_s, lane.close_s, lane.reopened) == (30, 30, False)
 
 
 @pytest.mark.parametrize("answer", [OK, MISSING])
@@ -89,23 +123,45 @@ def test_a_probe_that_is_answered_mends_the_lane(answer: Outcome) -> None:
     assert Change.RECOVERED in lane.changes
 
 
+BUSY = outcome(ErrorClass.HTTP_4XX, 429, retry_after_s=120)
+
+
 def test_a_receiver_that_asks_for_a_pause_is_noted_once() -> None:
     """429 closes the lane for as long as it says; the audit log is not filled by repeats."""
-    busy = outcome(ErrorClass.HTTP_4XX, 429, retry_after_s=120)
+    lane = after(Lane(), [BUSY, BUSY], RULES)
 
-    lane = after(Lane(), [busy, busy], RULES)
+    assert (lane.throttle_s, lane.close_s, lane.changes) == (120, None, (Change.THROTTLED,))
+    assert after(Lane(noted_s=3), [BUSY], RULES).changes == ()
 
-    assert (lane.close_s, lane.changes) == (120, (Change.THROTTLED,))
-    assert after(Lane(throttle_noted=True), [busy], RULES).changes == ()
+
+@pytest.mark.parametrize(("noted_s", "changes"), [(59, ()), (60, (Change.RECOVERED,))])
+def test_the_end_of_a_throttle_is_noted(noted_s: float, changes: tuple[Change, ...]) -> None:
+    """By the first success a minute on: a receiver that flaps makes one pair a minute."""
+    lane = after(Lane(failures=1, noted_s=noted_s), [OK], RULES)
+
+    assert lane.changes == changes
+    assert after(lane, [BUSY], RULES).changes.count(Change.THROTTLED) == len(changes)
 
 
 def test_retry_after_outlasts_the_breaker() -> None:
-    """A broken lane whose receiver asks for two hours waits for two hours."""
+    """A broken lane whose receiver asks for two hours waits for two hours, mended or not."""
     away = outcome(ErrorClass.HTTP_5XX, 503, retry_after_s=7200)
 
     lane = after(Lane(strikes=2), [away], RULES)
+    mended = after(lane, [OK], RULES)
 
-    assert (lane.broken_s, lane.close_s) == (30, 7200)
+    assert (lane.broken_s, lane.close_s, lane.throttle_s) == (30, 30, 7200)
+    assert (mended.broken_s, mended.close_s, mended.throttle_s) == (0, None, 7200)
+
+
+@pytest.mark.parametrize(("ago_s", "status"), [(61, "paused"), (59, None)])
+def test_refused_addresses_of_one_look_up_count_once(ago_s: float, status: str | None) -> None:
+    """Three refusals pause an endpoint, but not of the same minute, however many came."""
+    refused = outcome(ErrorClass.BLOCKED_ADDRESS)
+
+    assert after(Lane(), [refused] * 100, RULES).blocked == 1
+    lane = after(Lane(blocked=2, blocked_s=ago_s), [refused] * 100, RULES)
+    assert (lane.status, lane.failures) == (status, 100)
 
 
 DAY = 86_400.0

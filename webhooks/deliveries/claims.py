@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,16 +125,19 @@ class Fenced(RuntimeError):
 class Batch:
     """What one claim brought.
 
-    ``idle``: no open lane had a pending row; ``opens_in_s``: seconds until the first of the
-    closed ones opens (infinity: none will by itself). ``orphans``: lanes whose rows nobody
-    can send because their endpoint is gone.
+    ``opens_in_s``: seconds until the first of the closed lanes opens (infinity: none will by
+    itself). ``orphans``: lanes whose rows nobody can send because their endpoint is gone.
+    ``contended``: another worker had some of the lanes; ``wrapped``: it went on from the
+    first lane; ``ended``: every lane with something pending was seen.
     """
 
     claims: tuple[Claim, ...]
     cursor: Cursor
-    idle: bool
-    opens_in_s: float
-    orphans: tuple[Lane, ...]
+    opens_in_s: float = math.inf
+    orphans: tuple[Lane, ...] = ()
+    contended: bool = False
+    wrapped: bool = True
+    ended: bool = True
 
 
 def claim(
@@ -154,25 +158,30 @@ def claim(
     askers = len(scan.lanes)
     lanes = {lane: most for lane in scan.lanes if (most := share(lane[1], askers)) > 0}
     claims: tuple[Claim, ...] = ()
+    locked = 0
     if lanes:
-        claims = retry_tx(lambda: _take(connection, worker_id, lanes, room))
-    idle = scan.ended and not scan.lanes
-    return Batch(claims, scan.following, idle, scan.opens_in_s, scan.orphans)
+        claims, locked = retry_tx(lambda: _take(connection, worker_id, lanes, room))
+    return Batch(
+        claims, scan.following, scan.opens_in_s, scan.orphans, locked < len(lanes),
+        scan.wrapped, scan.ended,
+    )  # fmt: skip
 
 
 def _take(
     connection: psycopg.Connection, worker_id: UUID, lanes: Mapping[Lane, int], room: int
-) -> tuple[Claim, ...]:
+) -> tuple[tuple[Claim, ...], int]:
+    """What the lanes give, and how many of them nobody else held."""
     with transaction(connection, *SETTINGS):
         if not fence(connection, worker_id):
             raise Fenced(f"worker {worker_id} has lost its lease")
         locked = connection.execute(LOCK, _columns(lanes)).fetchall()
         if not locked:
-            return ()
+            return (), 0
         per_lane = max(1, room // len(lanes))
         mosts = {lane: min(per_lane, most) for lane, most in lanes.items()}
         rows = _pick(connection, worker_id, locked, mosts)
-        return _claims(connection, worker_id, _affordable(connection, worker_id, rows))
+        kept = _affordable(connection, worker_id, rows)
+        return _claims(connection, worker_id, kept), len(locked)
 
 
 def _pick(

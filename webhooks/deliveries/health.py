@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -20,17 +21,20 @@ ByLane: TypeAlias = dict[tuple[int, UUID], list[Settlement]]
 # A healthy lane that stays healthy is not even locked.
 LANE_LOCK = """
 SELECT l.shard, l.endpoint_id, l.tenant_id, l.failures, l.blocked, l.strikes, l.broken_s,
-       coalesce(date_part('epoch', now() - l.failing_since), 0), l.open_at > now(),
-       l.warned_at IS NOT NULL, coalesce(l.throttled_at > now() - interval '1 hour', false)
+       coalesce(date_part('epoch', now() - l.failing_since), 0),
+       date_part('epoch', now()) - date_part('epoch', l.open_at),
+       coalesce(date_part('epoch', now() - l.blocked_at), 'infinity'),
+       date_part('epoch', now() - l.throttled_at), l.warned_at IS NOT NULL
 FROM webhooks.lanes l
 JOIN unnest(%(shards)s::smallint[], %(endpoints)s::uuid[], %(failed)s::bool[])
     AS u (shard, endpoint_id, failed) USING (shard, endpoint_id)
-WHERE u.failed OR l.failures > 0
+WHERE u.failed OR l.failures > 0 OR l.throttled_at IS NOT NULL
 ORDER BY l.shard, l.endpoint_id
 FOR NO KEY UPDATE OF l
 """
 
-# Who paused a lane by hand keeps his reason, whatever comes back meanwhile.
+# Who paused a lane by hand keeps his reason, whatever comes back meanwhile. What the receiver
+# asked for outlasts the breaker's wait.
 LANE_WRITE = """
 UPDATE webhooks.lanes l
 SET failures = u.failures, blocked = u.blocked, strikes = u.strikes, broken_s = u.broken_s,
@@ -41,22 +45,30 @@ SET failures = u.failures, blocked = u.blocked, strikes = u.strikes, broken_s = 
     last_error = coalesce(u.error, l.last_error),
     last_status_code = CASE WHEN u.failed THEN u.code ELSE l.last_status_code END,
     last_delivery_id = coalesce(u.delivery, l.last_delivery_id),
+    blocked_at = CASE WHEN u.blocked > l.blocked THEN now() ELSE l.blocked_at END,
     warned_at = CASE WHEN u.warned THEN coalesce(l.warned_at, now()) END,
-    throttled_at = CASE WHEN u.throttled THEN now() ELSE l.throttled_at END,
-    open_at = greatest(l.open_at, now() + make_interval(secs => u.close_s),
-                       CASE WHEN u.status > '' THEN timestamptz 'infinity' END),
+    throttled_at = CASE WHEN u.noted THEN coalesce(l.throttled_at, now()) END,
+    throttle_until = greatest(l.throttle_until, now() + make_interval(secs => u.throttle_s)),
+    open_at = CASE WHEN u.status > '' THEN timestamptz 'infinity'
+                   ELSE greatest(CASE WHEN u.reopened AND l.open_at < 'infinity'
+                                      THEN timestamptz '-infinity' ELSE l.open_at END,
+                                 l.throttle_until,
+                                 now() + make_interval(secs => u.throttle_s),
+                                 now() + make_interval(secs => u.close_s)) END,
     closed_reason = CASE WHEN u.status > '' THEN u.reason
                          WHEN l.open_at = 'infinity' THEN l.closed_reason
-                         WHEN u.failures = 0 THEN NULL
-                         ELSE coalesce(u.reason, l.closed_reason) END,
+                         WHEN u.reason > '' THEN u.reason
+                         WHEN u.failures > 0 AND NOT u.reopened THEN l.closed_reason
+                         WHEN l.throttle_until > now() OR u.throttle_s > 0 THEN %(goes_on)s END,
     closed_status = coalesce(u.status, l.closed_status)
 FROM unnest(%(shards)s::smallint[], %(endpoints)s::uuid[], %(failures)s::int[],
             %(blocked)s::int[], %(strikes)s::int[], %(broken_s)s::float8[],
-            %(recovered)s::bool[], %(failed)s::bool[], %(errors)s::text[], %(codes)s::int[],
-            %(deliveries)s::uuid[], %(warned)s::bool[], %(throttled)s::bool[],
-            %(close_s)s::float8[], %(statuses)s::text[], %(reasons)s::text[])
-    AS u (shard, endpoint_id, failures, blocked, strikes, broken_s, recovered, failed, error,
-          code, delivery, warned, throttled, close_s, status, reason)
+            %(recovered)s::bool[], %(reopened)s::bool[], %(failed)s::bool[], %(errors)s::text[],
+            %(codes)s::int[], %(deliveries)s::uuid[], %(warned)s::bool[], %(noted)s::bool[],
+            %(close_s)s::float8[], %(throttle_s)s::float8[], %(statuses)s::text[],
+            %(reasons)s::text[])
+    AS u (shard, endpoint_id, failures, blocked, strikes, broken_s, recovered, reopened, failed,
+          error, code, delivery, warned, noted, close_s, throttle_s, status, reason)
 WHERE l.shard = u.shard AND l.endpoint_id = u.endpoint_id
 """
 
@@ -97,9 +109,11 @@ def write_lanes(connection: psycopg.Connection, mine: Sequence[Settlement], rule
     changed: dict[tuple[int, UUID], Lane] = {}
     for shard, endpoint, tenant, *found in locked:
         outcomes = (s.outcome for s in by_lane[shard, endpoint])
-        lane = changed[shard, endpoint] = lanes.after(Lane(*found), outcomes, rules)
+        lane = lanes.after(Lane(*found), outcomes, rules, time.monotonic())
+        changed[shard, endpoint] = lane
         _audit(connection, tenant, endpoint, lane)
-    connection.execute(LANE_WRITE, _lane_columns(changed, by_lane))
+    values = _lane_columns(changed, by_lane) | {"goes_on": lanes.THROTTLE_GOES_ON}
+    connection.execute(LANE_WRITE, values)
     return any(lane.status is not None for lane in changed.values())
 
 
@@ -111,7 +125,7 @@ def _by_lane(mine: Sequence[Settlement]) -> ByLane:
     return by_lane
 
 
-def _lane_columns(changed: dict[tuple[int, UUID], Lane], by_lane: ByLane) -> dict[str, list[Any]]:
+def _lane_columns(changed: dict[tuple[int, UUID], Lane], by_lane: ByLane) -> dict[str, Any]:
     states = changed.values()
     failed = [_last_failed(by_lane[lane]) for lane in changed]
     return {
@@ -122,13 +136,15 @@ def _lane_columns(changed: dict[tuple[int, UUID], Lane], by_lane: ByLane) -> dic
         "strikes": [lane.strikes for lane in states],
         "broken_s": [lane.broken_s for lane in states],
         "recovered": [lane.recovered for lane in states],
+        "reopened": [lane.reopened for lane in states],
         "failed": [last is not None for last in failed],
         "errors": [last and str(last.outcome.error) for last in failed],
         "codes": [last and last.outcome.status_code for last in failed],
         "deliveries": [last and last.claim.delivery_id for last in failed],
         "warned": [lane.warned for lane in states],
-        "throttled": [Change.THROTTLED in lane.changes for lane in states],
+        "noted": [lane.noted_s is not None for lane in states],
         "close_s": [lane.close_s for lane in states],
+        "throttle_s": [lane.throttle_s for lane in states],
         "statuses": [lane.status for lane in states],
         "reasons": [lane.reason for lane in states],
     }
@@ -142,6 +158,8 @@ def _audit(connection: psycopg.Connection, tenant_id: UUID, endpoint_id: UUID, l
     about = ids.encode(ids.ENDPOINT, endpoint_id)
     for change in lane.changes:
         detail = {"failures": str(lane.failures)}
+        if change in (Change.BROKEN, Change.STILL_BROKEN):
+            detail["wait_s"] = f"{lane.broken_s:g}"
         if lane.reason is not None:
             detail["reason"] = lane.reason
         audit.record(connection, tenant_id, "engine", change, about, **detail)

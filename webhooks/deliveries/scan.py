@@ -27,6 +27,7 @@ WITH RECURSIVE scan (shard, endpoint_id, opens_in, orphan, opened, probes) AS (
         SELECT d.shard, d.endpoint_id FROM webhooks.deliveries_queue d
         WHERE d.status = 'pending'
           AND (d.shard, d.endpoint_id) > (scan.shard, scan.endpoint_id)
+          AND (d.shard, d.endpoint_id) <= (%(last_shard)s::smallint, %(last_endpoint)s::uuid)
         ORDER BY d.shard, d.endpoint_id LIMIT 1) next
     LEFT JOIN webhooks.lanes l ON l.shard = next.shard AND l.endpoint_id = next.endpoint_id
     CROSS JOIN LATERAL (
@@ -50,47 +51,62 @@ class Cursor:
 
 
 NO_CURSOR = Cursor(-1, UUID(int=0))
+THE_END = Cursor(32_767, UUID(int=2**128 - 1))
 
 Lane = tuple[int, UUID]
 
 
 class Scan(NamedTuple):
-    """Open lanes and orphans, when a closed one opens, where to go on, whether the round ended."""
+    """What a worker found from its cursor on.
+
+    Open lanes and orphans, in how many seconds a closed one opens, where to go on;
+    ``wrapped``: it went on from the first lane; ``ended``: it saw every lane there is.
+    """
 
     lanes: list[Lane]
     orphans: tuple[Lane, ...]
     opens_in_s: float
     following: Cursor
+    wrapped: bool
     ended: bool
 
 
 def scan_lanes(connection: psycopg.Connection, cursor: Cursor, lanes: int) -> Scan:
-    """At most ``lanes`` open lanes after ``cursor``, in one read."""
+    """At most ``lanes`` open lanes after ``cursor``, then from the first up to it, in one read."""
     with transaction(connection, *INDEXES_ONLY):
-        found = _probe(connection, cursor, lanes)
-        opened = sum(1 for row in found if row[2] <= 0)
-        if opened == lanes or len(found) == MOST_PROBES:
-            return _as_scan(found, Cursor(*found[-1][:2]), ended=False)
-        # The end of the round: go on from its start, up to where this one began.
-        begun = _probe(connection, NO_CURSOR, lanes - opened) if cursor != NO_CURSOR else []
-    until = (cursor.shard, cursor.endpoint_id)
-    again = [row for row in begun if (row[0], row[1]) <= until]
-    following = Cursor(*again[-1][:2]) if again else NO_CURSOR
-    ended = len(begun) < MOST_PROBES or tuple(begun[-1][:2]) >= until
-    return _as_scan(found + again, following, ended=ended)
+        found = _probe(connection, cursor, THE_END, lanes)
+        if not _is_end(found, lanes):
+            return _as_scan(found, _place(found), wrapped=False, ended=False)
+        left = lanes - _opened(found)
+        begun = _probe(connection, NO_CURSOR, cursor, left) if cursor != NO_CURSOR else []
+    return _as_scan(found + begun, _place(begun), wrapped=True, ended=_is_end(begun, left))
 
 
-def _as_scan(found: Sequence[Any], following: Cursor, *, ended: bool) -> Scan:
+def _is_end(found: Sequence[Any], lanes: int) -> bool:
+    return _opened(found) < lanes and len(found) < MOST_PROBES
+
+
+def _opened(found: Sequence[Any]) -> int:
+    return sum(1 for row in found if row[2] <= 0)
+
+
+def _place(found: Sequence[Any]) -> Cursor:
+    return Cursor(*found[-1][:2]) if found else NO_CURSOR
+
+
+def _as_scan(found: Sequence[Any], following: Cursor, *, wrapped: bool, ended: bool) -> Scan:
     opened = [(shard, endpoint) for shard, endpoint, opens_in, _ in found if opens_in <= 0]
     orphans = tuple((shard, endpoint) for shard, endpoint, _, orphan in found if orphan)
     opens_in_s = min((row[2] for row in found if row[2] > 0), default=float("inf"))
-    return Scan(opened, orphans, opens_in_s, following, ended)
+    return Scan(opened, orphans, opens_in_s, following, wrapped, ended)
 
 
-def _probe(connection: psycopg.Connection, after: Cursor, lanes: int) -> list[Any]:
+def _probe(connection: psycopg.Connection, after: Cursor, last: Cursor, lanes: int) -> list[Any]:
     values = {
         "shard": after.shard,
         "endpoint": after.endpoint_id,
+        "last_shard": last.shard,
+        "last_endpoint": last.endpoint_id,
         "lanes": lanes,
         "probes": MOST_PROBES,
     }

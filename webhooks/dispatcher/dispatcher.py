@@ -20,6 +20,7 @@ from webhooks.dispatcher.hands import Hands
 from webhooks.dispatcher.lease import Lease
 from webhooks.dispatcher.loop import Loop
 from webhooks.dispatcher.network import Network
+from webhooks.dispatcher.pace import CLAIM_EVERY_S, Pace
 from webhooks.lanes import Rules
 from webhooks.partitions import make_partitions
 from webhooks.sending import Sender
@@ -28,11 +29,6 @@ from webhooks.transports.base import Transport
 from webhooks.wakeup import listen
 from webhooks.workers import retire
 
-CLAIM_EVERY_S = 0.025
-CROWDED_S = 0.1
-BARREN_S = 0.005
-IDLE_FIRST_S = 0.05
-IDLE_LONGEST_S = 0.25
 SETTLE_EVERY_S = 0.05
 SETTLE_ROWS = 100
 SETTLE_MOST_ROWS = 500
@@ -41,7 +37,6 @@ PROMOTE_EVERY_S = 0.25
 RECLAIM_EVERY_S = 5.0
 PARTITIONS_EVERY_S = 3_600.0
 MOST_ORPHANS = 4
-MOST_BARREN = 20
 DRAIN_WAIT_S = 0.02
 LOOP_JOIN_S = 5.0
 TICK_LIMIT_S = 60.0
@@ -64,8 +59,7 @@ class Dispatcher:
         self._hands = Hands(min(settings.max_in_flight, transport.capacity))
         self._lease = Lease(self._hands.capacity, settings.lease_s)
         self._cursor = random_cursor()
-        self._idle_s = IDLE_FIRST_S
-        self._barren = 0
+        self._pace = Pace()
         # So that the first round is a whole interval away, but partitions are made at once.
         self._reclaimed = time.monotonic()
         self._partitioned = float("-inf")
@@ -154,6 +148,7 @@ class Dispatcher:
         worker_id = self._sending_as
         if worker_id is None or not self._may_claim():
             return CLAIM_EVERY_S
+        begun = time.monotonic()
         try:
             with metrics.CLAIM_SECONDS.time():
                 batch = deliveries.claim(
@@ -169,25 +164,11 @@ class Dispatcher:
             self._network.wake()
         if batch.orphans:
             deliveries.cancel_orphans(connection, batch.orphans[:MOST_ORPHANS])
-        return self._pause(batch)
+        crowded = self._hands.room < self._hands.capacity // 4
+        return self._pace.pause(batch, time.monotonic() - begun, crowded=crowded)
 
     def _may_claim(self) -> bool:
         return self._claiming and self._hands.room > 0 and self._hands.unsettled < MOST_UNSETTLED
-
-    def _pause(self, batch: deliveries.Batch) -> float:
-        if not batch.claims and self._hands.room < self._hands.capacity // 4:
-            # Every lane has its share of the little room; the settler wakes us with more.
-            return CROWDED_S
-        self._barren = 0 if batch.claims or batch.idle else self._barren + 1
-        if 0 < self._barren < MOST_BARREN:
-            # These lanes are full or another worker's; the next ones may not be.
-            return BARREN_S
-        if batch.idle and not batch.orphans:
-            self._idle_s = min(self._idle_s * 1.5, IDLE_LONGEST_S)
-            return min(self._idle_s, max(batch.opens_in_s, CLAIM_EVERY_S))
-        self._barren = 0
-        self._idle_s = IDLE_FIRST_S
-        return CLAIM_EVERY_S
 
     def _settle(self, connection: psycopg.Connection) -> float:
         finished = self._hands.finished(SETTLE_MOST_ROWS)
