@@ -103,8 +103,8 @@ def test_a_person_opens_a_lane_that_the_breaker_closed(
     endpoint, _ = create(context)
     connection.execute(
         "UPDATE webhooks.lanes SET failures = 12, strikes = 12, broken_s = 60, "
-        "failing_since = now(), open_at = now() + interval '1 hour', throttle_until = now() + interval '1 hour', "
-        "closed_reason = 'breaker'"
+        "failing_since = now(), open_at = now() + interval '1 hour', "
+        "throttle_until = now() + interval '1 hour', closed_reason = 'breaker'"
     )
 
     endpoints.update(endpoint, context.extensions["webhooks_settings"], actor="ada", **change)
