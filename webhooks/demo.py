@@ -134,7 +134,7 @@ def _secrets(endpoint: Endpoint, keyring: Keyring) -> list[str]:
 
 
 def _emit(database_url: str, tenant_id: UUID, number: int) -> None:
-    payload = {"number": number, "amount": f"{random.randint(100, 9999) / 100:.2f}"}  # noqa: S311
+    payload = {"number": number, "amount": f"{random.randint(100, 9999) / 100:.2f}"}  # noqa: S311 - example data
     try:
         with connect(database_url, "demo") as connection:
             events.emit(

@@ -272,4 +272,4 @@ class Dispatcher:
 
 def random_cursor() -> deliveries.Cursor:
     """Workers start at different lanes, so that they rarely meet."""
-    return deliveries.Cursor(random.randrange(64), UUID(int=random.getrandbits(128)))  # noqa: S311
+    return deliveries.Cursor(random.randrange(64), UUID(int=random.getrandbits(128)))  # noqa: S311 - a place to start
