@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -84,6 +85,19 @@ def test_metrics_do_not_grow_with_use(stack: Stack) -> None:
 def metrics(worker: Process) -> list[str]:
     text = requests.get(f"http://127.0.0.1:{worker.port}/metrics", timeout=10).text
     return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def test_a_burst_arrives_once_each(stack: Stack) -> None:
+    """500 events from 20 threads at once, two workers: 500 requests, 500 events (W134)."""
+    stack.start_web()
+    stack.start_worker(2)
+    with Recorder() as receiver:
+        stack.register(f"{receiver.url}/hook")
+        with ThreadPoolExecutor(20) as producers:
+            emitted = list(producers.map(lambda n: stack.emit({"n": n}), range(500)))
+        eventually(lambda: stack.statuses() == {"delivered": 500}, 60)
+
+        assert receiver.counts() == dict.fromkeys(emitted, 1)
 
 
 def test_a_dead_workers_slots_are_freed(stack: Stack) -> None:
