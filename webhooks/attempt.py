@@ -55,7 +55,8 @@ class Target(Struct, frozen=True, gc=False):
     """An endpoint as it was when a worker claimed deliveries for it.
 
     ``secrets`` are ciphertexts as (row id, ciphertext), newest first; ``retry_policy``
-    is the endpoint's own, or None for the installation's.
+    is the endpoint's own, or None for the installation's. ``schemes`` are names of signing
+    schemes.
     """
 
     endpoint_id: UUID
@@ -64,6 +65,7 @@ class Target(Struct, frozen=True, gc=False):
     timeout_s: float
     secrets: tuple[tuple[UUID, str], ...]
     retry_policy: Mapping[str, Any] | None = None
+    schemes: tuple[str, ...] = ("standard",)
 
 
 class Claim(Struct, frozen=True, gc=False):

@@ -13,14 +13,14 @@ from importlib.metadata import version
 from uuid import UUID
 
 from webhooks import ids, signing
-from webhooks.attempt import Claim, ErrorClass, Headers, Outcome
+from webhooks.attempt import Claim, ErrorClass, Headers, Outcome, Target
 from webhooks.lanes import THROTTLED
 from webhooks.secrets import Keyring, Place, SecretError
 from webhooks.settings import Settings
 from webhooks.transports.base import Request, Response
 
 USER_AGENT = f"Webhooks/{version('webhooks-platform')}"
-KEPT_SECRETS = 10_000
+KEPT_SIGNERS = 10_000
 MOST_HEADERS = 50
 LONGEST_HEADER = 1024
 LONGEST_DETAIL = 500
@@ -45,7 +45,7 @@ class Sender:
     def __init__(self, settings: Settings, keyring: Keyring) -> None:
         self._connect_timeout_s = settings.connect_timeout_s
         self._keyring = keyring
-        self._keys = lru_cache(KEPT_SECRETS)(self._decrypt)
+        self._signer = lru_cache(KEPT_SIGNERS)(self._make_signer)
 
     def prepare(self, claim: Claim, now: Callable[[], float]) -> Request | Outcome:
         """The request to send, signed as of ``now()`` (Unix seconds).
@@ -59,30 +59,36 @@ class Sender:
             return _unsendable("the event's payload is not stored any more")
         if not 0 < target.timeout_s < math.inf:  # what a transport does with NaN is anybody's guess
             return _unsendable(f"the endpoint's timeout is {target.timeout_s} s", target.url)
-        try:
-            keys = self._keys(target.tenant_id, target.secrets)
-        except (SecretError, signing.SigningSecretError) as error:
-            return _unsendable(f"the signing secret cannot be used: {error}", target.url)
-        if not keys:
+        if not target.secrets:
             return _unsendable("the endpoint has no valid signing secret", target.url)
+        try:
+            signer = self._signer(target.tenant_id, target.schemes, target.secrets)
+        except (SecretError, signing.SigningSecretError, signing.SchemeError) as error:
+            return _unsendable(f"the signing secret cannot be used: {error}", target.url)
         return Request(
             key=claim.delivery_id,
             url=target.url,
-            headers=_headers(claim, keys, payload, int(now())),
+            headers=_headers(claim, target, signer, payload, int(now())),
             body=payload,
             connect_timeout_s=min(self._connect_timeout_s, target.timeout_s),
             timeout_s=target.timeout_s,
         )
 
-    def _decrypt(self, tenant_id: UUID, secrets: StoredSecrets) -> tuple[bytes, ...]:
-        return tuple(
-            self._decrypt_one(Place("signing_secrets", tenant_id, row_id, "ciphertext"), stored)
-            for row_id, stored in secrets
+    def _make_signer(
+        self, tenant_id: UUID, schemes: tuple[str, ...], secrets: StoredSecrets
+    ) -> signing.Signer:
+        return signing.Signer(
+            schemes,
+            [
+                (ids.encode(ids.SECRET, row_id), self._decrypt(tenant_id, row_id, stored))
+                for row_id, stored in secrets
+            ],
         )
 
-    def _decrypt_one(self, place: Place, stored: str) -> bytes:
-        text = self._keyring.decrypt(place, stored).decode("ascii", "replace")
-        return signing.decode_secret(text)
+    def _decrypt(self, tenant_id: UUID, row_id: UUID, stored: str) -> signing.Secret:
+        place = Place("signing_secrets", tenant_id, row_id, "ciphertext")
+        text = self._keyring.decrypt(place, stored).decode("utf-8", "replace")
+        return signing.import_secret(text)
 
 
 def outcome(response: Response, now: Callable[[], float] = time.time) -> Outcome:
@@ -119,14 +125,15 @@ def parse_retry_after(text: str, now: float) -> float | None:
     return min(max(then - now, 0.0), LONGEST_RETRY_AFTER_S)
 
 
-def _headers(claim: Claim, keys: tuple[bytes, ...], payload: bytes, timestamp: int) -> Headers:
+def _headers(
+    claim: Claim, target: Target, signer: signing.Signer, payload: bytes, timestamp: int
+) -> Headers:
     message_id = ids.encode(ids.EVENT, claim.event_id)
+    message = signing.Message(message_id, timestamp, payload, target.url, claim.event_type)
     return (
-        ("Content-Type", "application/json"),
+        ("Content-Type", signing.CONTENT_TYPE),
         ("User-Agent", USER_AGENT),
-        (signing.ID_HEADER, message_id),
-        (signing.TIMESTAMP_HEADER, str(timestamp)),
-        (signing.SIGNATURE_HEADER, signing.sign(keys, message_id, timestamp, payload)),
+        *signer.headers(message),
         ("webhook-event-type", claim.event_type),
         ("webhook-attempt", str(claim.attempt)),
     )

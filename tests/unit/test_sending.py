@@ -179,7 +179,7 @@ def test_stored_secret_of_the_wrong_form_is_named_not_shown(sender: Sender) -> N
 
     assert isinstance(result, Outcome)
     assert result.error is ErrorClass.INTERNAL
-    assert "starts with whsec_" in result.detail
+    assert "needs a secret of the kind" in result.detail
     assert "canary" not in result.detail
 
 

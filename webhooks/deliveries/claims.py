@@ -105,7 +105,8 @@ SIZES = "SELECT id, octet_length(payload) FROM webhooks.events WHERE id = ANY (%
 PAYLOADS = "SELECT id, payload FROM webhooks.events WHERE id = ANY (%s::uuid[])"
 
 TARGETS = """
-SELECT e.id, e.tenant_id, e.url, e.timeout_s, coalesce(e.retry_policy, t.retry_policy)
+SELECT e.id, e.tenant_id, e.url, e.timeout_s, coalesce(e.retry_policy, t.retry_policy),
+       e.schemes
 FROM webhooks.endpoints e JOIN webhooks.tenants t ON t.id = e.tenant_id
 WHERE e.id = ANY (%s::uuid[]) AND e.deleted_at IS NULL
 """
@@ -268,8 +269,8 @@ def _targets(connection: psycopg.Connection, endpoints: str) -> dict[UUID, Targe
         endpoint_id: Target(
             endpoint_id, tenant_id, url, timeout_s,
             # Ids are in the order of time: the newest first.
-            tuple(sorted(secrets[endpoint_id], reverse=True)), policy,
+            tuple(sorted(secrets[endpoint_id], reverse=True)), policy, tuple(schemes),
         )
-        for endpoint_id, tenant_id, url, timeout_s, policy
+        for endpoint_id, tenant_id, url, timeout_s, policy, schemes
         in connection.execute(TARGETS, [endpoints])
     }  # fmt: skip
