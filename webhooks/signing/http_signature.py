@@ -7,9 +7,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Sequence
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-from webhooks.signing.keys import Kind, Secret, decode_secret, decode_seed
+from webhooks.signing.keys import Kind, Secret, decode_secret, private_key
 from webhooks.signing.message import Headers, Message
 
 CONTENT_TYPE = "application/json"
@@ -22,7 +20,7 @@ class HttpSignature:
     """One signature for each key, ``sig1`` the newest's; covers method, target and body."""
 
     def __init__(self, keys: Sequence[tuple[str, Secret]]) -> None:
-        self._keys = [(key_id, *_signer(secret)) for key_id, secret in keys]
+        self._keys = [(key_id, *signer(secret)) for key_id, secret in keys]
 
     def __call__(self, message: Message) -> Headers:
         digest = content_digest(message.body)
@@ -59,8 +57,8 @@ def _parameters(key_id: str, algorithm: str, created: int) -> str:
     )
 
 
-def _signer(secret: Secret) -> tuple[str, Callable[[bytes], bytes]]:
+def signer(secret: Secret) -> tuple[str, Callable[[bytes], bytes]]:
     if secret.kind is Kind.ED25519:
-        return "ed25519", Ed25519PrivateKey.from_private_bytes(decode_seed(secret.text)).sign
+        return "ed25519", private_key(secret).sign
     key = decode_secret(secret.text)
     return "hmac-sha256", lambda base: hmac.digest(key, base, "sha256")

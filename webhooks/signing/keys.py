@@ -95,6 +95,11 @@ def decode_public(text: str) -> bytes:
     return key
 
 
+def private_key(secret: Secret) -> Ed25519PrivateKey:
+    """What an ed25519 secret signs with."""
+    return Ed25519PrivateKey.from_private_bytes(decode_seed(secret.text))
+
+
 def show_public(key: bytes) -> str:
     """``whpk_…``, as receivers get it."""
     return PUBLIC_PREFIX + _base64(key)

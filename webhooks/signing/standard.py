@@ -12,7 +12,7 @@ from functools import partial
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from webhooks.signing.keys import Kind, Secret, decode_secret, decode_seed
+from webhooks.signing.keys import Kind, Secret, decode_secret, private_key
 from webhooks.signing.message import Headers, Message
 
 ID_HEADER = "webhook-id"
@@ -49,7 +49,7 @@ class Svix(Standard):
 def signer(secret: Secret) -> Sign:
     """What signs content with this key, as ``v1,…`` or ``v1a,…``."""
     if secret.kind is Kind.ED25519:
-        return partial(sign_v1a, Ed25519PrivateKey.from_private_bytes(decode_seed(secret.text)))
+        return partial(sign_v1a, private_key(secret))
     return partial(sign_v1, decode_secret(secret.text))
 
 

@@ -11,9 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-from webhooks.signing.keys import Secret, decode_seed
+from webhooks.signing.keys import Secret, private_key
 from webhooks.signing.message import Headers, Message
 
 HEADER = "webhook-jwt"
@@ -25,7 +23,7 @@ class Jwt:
     """A token by the newest key. Not in Authorization: that one is the customer's own."""
 
     def __init__(self, key_id: str, secret: Secret, issuer: str) -> None:
-        self._key = Ed25519PrivateKey.from_private_bytes(decode_seed(secret.text))
+        self._key = private_key(secret)
         self._issuer = issuer
         self._head = _part({"alg": ALGORITHM, "kid": key_id, "typ": "JWT"})
 
