@@ -18,11 +18,12 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response as AnyResponse
 
 from webhooks import api, dashboard
-from webhooks.api import problems
+from webhooks.api import key_sets, problems
 from webhooks.api.problems import Problem
 from webhooks.db import sqlalchemy_url
 from webhooks.files import find
 from webhooks.group_commit import GroupCommit
+from webhooks.health import init_health
 from webhooks.models import db
 from webhooks.secrets import Keyring
 from webhooks.settings import Settings, SettingsError
@@ -98,8 +99,9 @@ def _register(app: Flask) -> None:
     app.after_request(_secure)
     app.after_request(_read_rest)
     app.register_blueprint(api.blueprint)
+    app.register_blueprint(key_sets.blueprint)
     app.register_blueprint(dashboard.blueprint)
-    app.add_url_rule("/healthz", "healthz", _healthz)
+    init_health(app)
     csrf = dashboard.init_dashboard(app)
     for name, blueprint in app.blueprints.items():
         if name.split(".")[0] == api.blueprint.name:  # it takes no cookies
@@ -113,11 +115,6 @@ def _register(app: Flask) -> None:
         psycopg.OperationalError,
     ):
         app.register_error_handler(kind, _database_away)
-
-
-def _healthz() -> Response:
-    """The process answers; whether the database does is another question."""
-    return Response('{"status":"ok"}', content_type="application/json")
 
 
 def _name_request() -> None:

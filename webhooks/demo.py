@@ -120,6 +120,7 @@ def _register(
         retry_policy=sample.retry_policy,
         actor=ACTOR,
     )
+    assert secret is not None  # noqa: S101 - Standard Webhooks has a shared one
     return secret
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from webhooks import signing
 from webhooks.addresses import AddressPolicy, UrlError, check_url
 from webhooks.backoff import Policy, PolicyError
 from webhooks.field_error import FieldError, echo
@@ -39,6 +40,7 @@ def checked(settings: Settings, fields: Mapping[str, Any]) -> dict[str, Any]:
         "event_types": _check_patterns,
         "description": _check_description,
         "retry_policy": _check_policy,
+        "schemes": _check_schemes,
         "max_in_flight": lambda value: int(
             _check_number("max_in_flight", value, 1, MOST_IN_FLIGHT, int)
         ),
@@ -112,6 +114,13 @@ def _check_patterns(patterns: list[str]) -> list[str]:
                 f"a prefix such as invoice.*, or *; at most {LONGEST_PATTERN} characters",
             )
     return distinct
+
+
+def _check_schemes(schemes: list[str]) -> list[str]:
+    try:
+        return [scheme.value for scheme in signing.read_schemes(schemes)]
+    except signing.SchemeError as error:
+        raise EndpointError("schemes", str(error)) from error
 
 
 def _check_description(description: str) -> str:

@@ -10,17 +10,18 @@ from typing import Any
 from uuid import UUID
 
 from flask import current_app
-from sqlalchemy import select, text
+from sqlalchemy import select
 from sqlalchemy.orm import joinedload, selectinload
 
-from webhooks import audit, deliveries, endpoint_lanes, ids, signing
+from webhooks import audit, deliveries, endpoint_lanes, endpoint_secrets, ids
 from webhooks.endpoint_fields import EndpointError, check_reason, checked
 from webhooks.field_error import echo
-from webhooks.models import Endpoint, SigningSecret, Subscription, Tenant, db
+from webhooks.models import Endpoint, Subscription, Tenant, db
 from webhooks.release import ALL, Release, cancel_rest
 from webhooks.release import check as check_release
-from webhooks.secrets import Keyring, Place
+from webhooks.secrets import Keyring
 from webhooks.settings import Settings
+from webhooks.signing import Scheme
 from webhooks.web_database import psycopg_connection
 
 __all__ = [
@@ -52,14 +53,18 @@ def create(
     max_in_flight: int | None = None,
     timeout_s: float | None = None,
     rate_limit: dict[str, Any] | None = None,
+    schemes: list[str] | None = None,
+    secret: str | None = None,
     actor: str,
-) -> tuple[Endpoint, str]:
+) -> tuple[Endpoint, str | None]:
     """Add an endpoint with its lane, subscriptions and signing secret.
 
-    Answers it and, only now, the secret (``whsec_…``). None takes the installation's
-    value, and no rate limit. Raises EndpointError and stores nothing when a value is wrong.
+    Answers it and, only now, the secret (``whsec_…``) that was made for it; None where
+    ``secret`` was imported or its ``schemes`` need a key pair alone. None takes the
+    installation's value, and no rate limit. Raises EndpointError and stores nothing when a
+    value is wrong.
     """
-    given = {"max_in_flight": max_in_flight, "timeout_s": timeout_s}
+    given = {"max_in_flight": max_in_flight, "timeout_s": timeout_s, "schemes": schemes}
     values = checked(
         settings,
         {
@@ -73,18 +78,20 @@ def create(
             **{name: value for name, value in given.items() if value is not None},
         },
     )
+    made = endpoint_secrets.first(values.get("schemes", [Scheme.STANDARD.value]), secret)
     patterns = values.pop("event_types")
     endpoint = Endpoint(tenant=tenant, **values)
     db.session.add(endpoint)
     db.session.flush()
     endpoint.subscriptions = [_subscription(endpoint, pattern) for pattern in patterns]
     endpoint_lanes.make(endpoint)
-    secret = _add_secret(endpoint, keyring)
+    for each in made:
+        endpoint_secrets.add(endpoint, keyring, each)
     _audit(
         "endpoint.create", endpoint, actor, url=_logged("url", endpoint.url), event_types=patterns
     )
     db.session.commit()
-    return endpoint, secret
+    return endpoint, endpoint_secrets.shown(made, secret)
 
 
 def update(
@@ -110,6 +117,8 @@ def update(
     cancelled = _cancel_rest(endpoint, status, release)
     if not _lock(endpoint):
         return cancelled
+    if "schemes" in values:
+        endpoint_secrets.check(endpoint, values["schemes"])
     changed = _set_fields(endpoint, values, actor)
     if status is not None and (cancelled or _is_new(endpoint, status, status_reason)):
         released = {"cancelled": cancelled, **(release or ALL).logged()}
@@ -276,21 +285,6 @@ def _set_status(
         endpoint_lanes.open_again(endpoint)
     else:
         endpoint_lanes.close(endpoint, reason)
-
-
-def _add_secret(endpoint: Endpoint, keyring: Keyring) -> str:
-    secret = signing.new_secret()
-    row_id = db.session.scalar(text("SELECT webhooks.uuid7()"))
-    place = Place("signing_secrets", endpoint.tenant_id, row_id, "ciphertext")
-    db.session.add(
-        SigningSecret(
-            id=row_id,
-            tenant_id=endpoint.tenant_id,
-            endpoint_id=endpoint.id,
-            ciphertext=keyring.encrypt(place, secret.encode()),
-        )
-    )
-    return secret
 
 
 def _audit(action: str, endpoint: Endpoint, actor: str, **detail: Any) -> None:

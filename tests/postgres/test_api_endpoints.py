@@ -27,6 +27,7 @@ FIELDS = {
     "max_in_flight",
     "rate_limit",
     "timeout_s",
+    "schemes",
     "retry_policy",
     "retry_ladder",
     "lane",

@@ -54,6 +54,7 @@ def shown(row: EndpointRow) -> dict[str, Any]:
         "timeout_s": endpoint.timeout_s,
         "retry_policy": endpoint.retry_policy,
         "retry_ladder": retry_policies.shown(*in_force),
+        "schemes": endpoint.schemes,
         "lane": _lane(endpoint, lane, now),
         "created_at": timestamp(endpoint.created_at),
         "updated_at": timestamp(endpoint.updated_at),

@@ -33,6 +33,8 @@ class New(msgspec.Struct, forbid_unknown_fields=True):
     timeout_s: float | None = None
     retry_policy: dict[str, Any] | None = None
     rate_limit: dict[str, Any] | None = None
+    schemes: list[str] | None = None
+    secret: str | None = None
 
 
 class Change(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,6 +51,7 @@ class Change(msgspec.Struct, forbid_unknown_fields=True):
     timeout_s: float | UnsetType = UNSET
     retry_policy: dict[str, Any] | UnsetType | None = UNSET
     rate_limit: dict[str, Any] | UnsetType | None = UNSET
+    schemes: list[str] | UnsetType = UNSET
     status: str | UnsetType = UNSET
     status_reason: str | UnsetType = UNSET
     release: dict[str, Any] | UnsetType = UNSET
@@ -60,7 +63,7 @@ _change = msgspec.json.Decoder(Change)
 
 @blueprint.post("/endpoints")
 def create() -> Response:
-    """Add an endpoint. The answer alone shows its signing secret."""
+    """Add an endpoint. The answer alone shows the signing secret that was made for it."""
     bodies.refuse_idempotency_key()
     fields = msgspec.structs.asdict(bodies.read_struct(_new))
     tenant = tenant_to_change(fields.pop("tenant"))

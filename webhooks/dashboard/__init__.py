@@ -8,6 +8,7 @@ from flask_wtf.csrf import CSRFProtect
 from webhooks.dashboard import (
     assets,
     deliveries,
+    endpoint_secrets,
     endpoint_states,
     endpoints,
     events,
@@ -25,6 +26,7 @@ __all__ = [
     "assets",
     "blueprint",
     "deliveries",
+    "endpoint_secrets",
     "endpoint_states",
     "endpoints",
     "error_page",

@@ -20,6 +20,7 @@ from webhooks.signing.schemes import (
     Signer,
     check_schemes,
     needed_kinds,
+    read_schemes,
 )
 from webhooks.signing.standard import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER
 from webhooks.signing.tokens import jwks
@@ -50,6 +51,7 @@ __all__ = [
     "jwks",
     "needed_kinds",
     "new_secret",
+    "read_schemes",
     "show_public",
     "verify",
 ]

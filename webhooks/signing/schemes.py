@@ -64,7 +64,7 @@ class Signer:
     """
 
     def __init__(self, schemes: Iterable[str], keys: Sequence[tuple[str, Secret]]) -> None:
-        wanted = _read(schemes)
+        wanted = read_schemes(schemes)
         check_schemes(wanted, {secret.kind for _, secret in keys})
         self._schemes = [_make(scheme, _usable(scheme, keys)) for scheme in wanted]
         # Every request names its message, whatever signs it.
@@ -80,7 +80,7 @@ class Signer:
 
 def check_schemes(schemes: Iterable[str], kinds: Set[Kind]) -> None:
     """SchemeError unless each scheme is known, named once, and has a key of ``kinds``."""
-    for scheme in _read(schemes):
+    for scheme in read_schemes(schemes):
         _, usable = KINDS[scheme]
         if not usable & kinds:
             names = " or ".join(sorted(usable))
@@ -90,14 +90,15 @@ def check_schemes(schemes: Iterable[str], kinds: Set[Kind]) -> None:
 def needed_kinds(schemes: Iterable[str], kinds: Set[Kind]) -> list[Kind]:
     """The kinds of keys to make so that every scheme can sign beside those there are."""
     found: list[Kind] = []
-    for scheme in _read(schemes):
+    for scheme in read_schemes(schemes):
         usual, usable = KINDS[scheme]
         if not usable & (kinds | set(found)):
             found.append(usual)
     return found
 
 
-def _read(schemes: Iterable[str]) -> list[Scheme]:
+def read_schemes(schemes: Iterable[str]) -> list[Scheme]:
+    """The schemes of these names; SchemeError when one is unknown or there twice, or none is."""
     names = list(schemes)
     unknown = [name for name in names if name not in list(Scheme)]
     if unknown:

@@ -1,0 +1,86 @@
+"""/endpoints/{id}/secrets: list, rotate, revoke; and the public keys for receivers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from flask import Blueprint, Response, current_app
+
+from webhooks import endpoint_secrets, endpoints, ids, signing
+from webhooks.api import bodies
+from webhooks.api.authentication import credential
+from webhooks.api.bodies import answer, timestamp
+from webhooks.api.problems import Problem, not_found
+from webhooks.endpoints import EndpointError
+from webhooks.models import Endpoint, SigningSecret
+
+blueprint = Blueprint("endpoint_secrets", __name__)
+
+
+class Rotation(msgspec.Struct, forbid_unknown_fields=True):
+    """A new secret of ``kind`` or the customer's own; older ones of its kind overlap."""
+
+    kind: str | None = None
+    secret: str | None = None
+    overlap_s: float | None = None
+
+
+_rotation = msgspec.json.Decoder(Rotation)
+
+
+@blueprint.get("/endpoints/<endpoint_id>/secrets")
+def list_(endpoint_id: str) -> Response:
+    """The live secrets, newest first, without their texts."""
+    rows = endpoint_secrets.live(_find(endpoint_id).id)
+    return answer({"data": [_shown(row) for row in rows]})
+
+
+@blueprint.post("/endpoints/<endpoint_id>/secrets")
+def rotate(endpoint_id: str) -> Response:
+    """Add a secret. The answer alone shows one that was made here."""
+    bodies.refuse_idempotency_key()
+    endpoint = _find(endpoint_id)
+    fields = msgspec.structs.asdict(bodies.read_struct(_rotation))
+    keyring = current_app.extensions["webhooks_keyring"]
+    try:
+        row, text = endpoint_secrets.rotate(endpoint, keyring, actor=credential().actor, **fields)
+    except EndpointError as error:
+        raise Problem.of_field(422, error.field, error.message) from error
+    return answer(_shown(row) | ({} if text is None else {"secret": text}), 201)
+
+
+@blueprint.delete("/endpoints/<endpoint_id>/secrets/<secret_id>")
+def revoke(endpoint_id: str, secret_id: str) -> tuple[str, int]:
+    """End a secret at once."""
+    endpoint = _find(endpoint_id)
+    try:
+        row_id = ids.decode(ids.SECRET, secret_id)
+        found = endpoint_secrets.revoke(endpoint, row_id, actor=credential().actor)
+    except EndpointError as error:
+        raise Problem.of_field(422, error.field, error.message) from error
+    except ValueError:
+        found = False
+    if not found:
+        raise not_found("live secret")
+    return "", 204
+
+
+def _find(endpoint_id: str) -> Endpoint:
+    try:
+        found = endpoints.find(credential().scope, ids.decode(ids.ENDPOINT, endpoint_id))
+    except ValueError:
+        found = None
+    if found is None:
+        raise not_found("endpoint")
+    return found
+
+
+def _shown(row: SigningSecret) -> dict[str, Any]:
+    return {
+        "id": ids.encode(ids.SECRET, row.id),
+        "kind": row.kind,
+        "public_key": None if row.public_key is None else signing.show_public(row.public_key),
+        "created_at": timestamp(row.created_at),
+        "valid_until": timestamp(row.valid_until),
+    }
