@@ -55,7 +55,7 @@ def addresses(rows: dict[str, UUID]) -> list[str]:
     return [
         "/", "/deliveries", f"/deliveries?state=cancelled&endpoint={crm.rpartition('/')[2]}",
         dead, scheduled, "/endpoints", bolt, f"{bolt}/edit", f"{crm}/delete", "/endpoints/new",
-        "/send", event, f"{event}?view=raw", f"{crm}/resume",
+        "/send", event, f"{event}?view=raw", f"{crm}/resume", f"{bolt}/secrets/new",
         *(path_of("ep", rows[name]) for name in ("warned", "given-up")),
     ]  # fmt: skip
 
