@@ -56,7 +56,7 @@ class Target(Struct, frozen=True, gc=False):
 
     ``secrets`` are ciphertexts as (row id, ciphertext), newest first; ``retry_policy``
     is the endpoint's own, or None for the installation's. ``schemes`` are names of signing
-    schemes.
+    schemes; ``headers`` the ciphertext of its custom headers; ``ca_pem`` its own CA.
     """
 
     endpoint_id: UUID
@@ -66,6 +66,8 @@ class Target(Struct, frozen=True, gc=False):
     secrets: tuple[tuple[UUID, str], ...]
     retry_policy: Mapping[str, Any] | None = None
     schemes: tuple[str, ...] = ("standard",)
+    headers: str | None = None
+    ca_pem: str | None = None
 
 
 class Claim(Struct, frozen=True, gc=False):

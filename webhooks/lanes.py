@@ -73,6 +73,20 @@ def state(
     return State.RATE_LIMITED if rate_open_at > now else State.OPEN
 
 
+def held(state: State, open_at: datetime, now: datetime) -> str | None:
+    """Why a pending delivery waits for its lane, in words; None: it does not wait for long."""
+    if state in (State.PAUSED, State.DISABLED):
+        return f"the endpoint is {state}"
+    until = f"until {open_at:%Y-%m-%d %H:%M:%S} UTC" if open_at > now else ""
+    if state is State.THROTTLED:
+        return f"the receiver asked for a pause {until}"
+    if state is State.BROKEN:
+        return f"the endpoint does not answer; one delivery is tried {until or 'now'}".replace(
+            "until", "at"
+        )
+    return None
+
+
 def disable_at(
     status: str, failing_since: datetime | None, warned_at: datetime | None, after_s: float
 ) -> datetime | None:

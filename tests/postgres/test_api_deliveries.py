@@ -321,6 +321,37 @@ def test_what_a_paused_endpoint_holds_says_so(
     assert [row["held"] for row in data(api)] == [None]
 
 
+@pytest.mark.parametrize(
+    ("lane", "why"),
+    [
+        (
+            "open_at = '2090-01-02T03:04:05Z'",
+            "the receiver asked for a pause until 2090-01-02 03:04:05 UTC",
+        ),
+        (
+            "open_at = '2090-01-02T03:04:05Z', broken_s = 30",
+            "the endpoint does not answer; one delivery is tried at 2090-01-02 03:04:05 UTC",
+        ),
+        ("broken_s = 30", "the endpoint does not answer; one delivery is tried now"),
+    ],
+    ids=["throttled", "broken", "at its probe"],
+)
+def test_what_a_closed_lane_holds_says_until_when(
+    api: Api, connection: psycopg.Connection, lane: str, why: str
+) -> None:
+    """A replay to an endpoint that is throttled or broken waits, and says so."""
+    api.endpoint("*")
+    api.event()
+    finish(connection, outcome(ErrorClass.HTTP_4XX, 404), delay=None)
+    (failed,) = data(api)
+    connection.execute(f"UPDATE webhooks.lanes SET {lane}")
+
+    held = api.post(f"/deliveries/{failed['id']}/replays")
+
+    assert (held.status_code, (held.json or {})["held"]) == (202, why)
+    assert [row["held"] for row in data(api)] == [why]
+
+
 def test_another_tenants_delivery_is_not_there(
     app: Flask, api: Api, connection: psycopg.Connection
 ) -> None:

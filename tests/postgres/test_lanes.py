@@ -87,6 +87,22 @@ def test_a_burst_is_what_a_pause_saves_up(connection: psycopg.Connection) -> Non
     assert 900 < batch.opens_in_s <= 1000
 
 
+def test_what_a_claim_gives_back_for_its_size_is_not_charged(
+    connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of 100 kB fit into a claim; the burst of seven goes out all the same, by four claims."""
+    monkeypatch.setattr("webhooks.deliveries.claims.MOST_BYTES", 250_000)
+    make_endpoint(connection)
+    connection.execute(
+        "SELECT webhooks.emit('default', 'big', to_json(repeat('x', 100000))::text) "
+        "FROM generate_series(1, 9)"
+    )
+    limit_rate(connection, 0.001, 7)
+    worker_id = register(connection)
+
+    assert [len(claim(connection, worker_id)) for _ in range(5)] == [2, 2, 2, 1, 0]
+
+
 def test_a_rate_limited_lane_takes_nothing_from_others(connection: psycopg.Connection) -> None:
     """Its neighbour is claimed in full while it waits."""
     make_endpoint(connection)

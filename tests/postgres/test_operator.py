@@ -92,7 +92,10 @@ def test_a_replay_to_a_paused_endpoint_is_held(connection: psycopg.Connection) -
     connection.execute("UPDATE webhooks.endpoints SET status = 'paused'")
     connection.execute("UPDATE webhooks.lanes SET open_at = 'infinity'")
 
-    assert deliveries.replay(connection, first.delivery_id, None, actor="ana") is True
+    assert (
+        deliveries.replay(connection, first.delivery_id, None, actor="ana")
+        == "the endpoint is paused"
+    )
 
     assert statuses(connection) == {"pending": 1}
     assert claim(connection, worker_id) == ()
@@ -151,7 +154,10 @@ def test_retry_now_follows_the_endpoints_status(
     )
 
     if status == "paused":
-        assert deliveries.retry_now(connection, failed.delivery_id, None, actor="ana") is True
+        assert (
+            deliveries.retry_now(connection, failed.delivery_id, None, actor="ana")
+            == "the endpoint is paused"
+        )
         assert statuses(connection) == {"pending": 1}
         return
     with pytest.raises(Refused, match=r"disabled \(gone\)"):

@@ -152,6 +152,7 @@ STATEMENTS: dict[str, tuple[str, Any]] = {
     "undo": (claims.UNDO, MINE),
     "give back": (claims.GIVE_BACK, MINE),
     "hold": (settlement.HOLD, MINE),
+    "recorded": (settlement.RECORDED, MINE),
     "schedule": (
         settlement.SCHEDULE, {"ids": MANY, "delays": NUMBERS, "code": 500, "error": "http_5xx"},
     ),

@@ -252,11 +252,19 @@ def test_three_blocked_addresses_in_a_row_pause_the_endpoint(
     assert lane(connection)[2]
 
 
-@pytest.mark.parametrize("error", [None, ErrorClass.HTTP_4XX], ids=["answered 2xx", "refused"])
-def test_a_row_that_cannot_even_be_recorded_ends(
-    connection: psycopg.Connection, error: ErrorClass | None
+@pytest.mark.parametrize(
+    ("error", "delay", "status"),
+    [
+        (None, None, "delivered"),
+        (ErrorClass.HTTP_4XX, None, "dead_lettered"),
+        (ErrorClass.HTTP_5XX, timedelta(hours=1), "scheduled"),
+    ],
+    ids=["answered 2xx", "refused", "to be tried again"],
+)
+def test_a_row_that_cannot_even_be_recorded_moves_on(
+    connection: psycopg.Connection, error: ErrorClass | None, delay: timedelta | None, status: str
 ) -> None:
-    """It does not stop its batch, nor is it sent for ever; what was delivered stays delivered."""
+    """It does not stop its batch; its try counts, and it becomes what its verdict says."""
     make_endpoint(connection)
     emit(connection, 3)
     worker_id = register(connection)
@@ -266,15 +274,16 @@ def test_a_row_that_cannot_even_be_recorded_ends(
         f"(delivery_id <> '{claimed[1].delivery_id}')"
     )
 
-    batch = [Settlement(c, outcome(error, 404 if error else 200), None) for c in claimed]
+    batch = [Settlement(c, outcome(error, 404 if error else 200), delay) for c in claimed]
     held = deliveries.settle(connection, worker_id, batch)
 
     assert len(held) == 3
-    assert statuses(connection) == ({"dead_lettered": 3} if error else {"delivered": 3})
-    unrecorded = (
+    assert statuses(connection) == {status: 3}
+    assert one(connection, "SELECT sum(tries) FROM webhooks.deliveries") == 3
+    unrecorded = connection.execute(
         "SELECT id FROM webhooks.deliveries WHERE reason = 'its outcome cannot be recorded'"
-    )
-    assert one(connection, unrecorded) == claimed[1].delivery_id
+    ).fetchall()
+    assert unrecorded == ([] if delay else [(claimed[1].delivery_id,)])
 
 
 def close_lane(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:

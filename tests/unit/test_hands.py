@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from webhooks.attempt import Claim, Outcome
+from webhooks.attempt import Claim, ErrorClass, Outcome
 from webhooks.dispatcher.hands import Hands
 
 ME, REBORN = UUID(int=1), UUID(int=2)
@@ -50,17 +50,64 @@ def test_a_claim_of_a_lost_incarnation_is_not_sent() -> None:
 
 
 def test_a_delivery_that_is_being_sent_is_not_sent_again() -> None:
-    """Claimed anew while its sending is under way, the outcome counts for the newest claim."""
+    """Claimed anew meanwhile: its outcome is settled as what it was sent as, else as the newest."""
     hands = Hands(9)
     hands.put([claim(1)])
-    hands.take(ME)
+    old = hands.take(ME)
+    assert old is not None
 
     again = replace(claim(1), attempt=2, worker_id=REBORN)
     hands.put([again])
     assert hands.take(REBORN) is None
 
     hands.finish(again.delivery_id, DONE)
+    assert hands.finished(10) == [(old, DONE)]
+    hands.settled(old, recorded=False)
     assert hands.finished(10) == [(again, DONE)]
+    hands.settled(again, recorded=True)
+    assert (hands.held, hands.unsettled) == (0, 0)
+
+
+def test_a_claim_whose_commit_was_lost_is_settled_with_the_next() -> None:
+    """The same number again is the same row: recorded once, it is not sent for the second claim."""
+    hands = Hands(9)
+    hands.put([claim(1)])
+    old = hands.take(ME)
+    assert old is not None
+    hands.finish(old.delivery_id, DONE)
+    hands.put([claim(1)])
+
+    hands.settled(old, recorded=True)
+
+    assert (hands.held, hands.take(ME)) == (0, None)
+
+
+def test_what_is_claimed_again_before_it_is_sent_goes_out_once_under_its_newest_claim() -> None:
+    """A lease that was lost and begun anew while it waited does not leave it in nobody's hands."""
+    hands = Hands(9)
+    hands.put([claim(1)])
+    again = replace(claim(1), attempt=2, worker_id=REBORN)
+    hands.put([again])
+
+    assert hands.take(REBORN) is again
+    assert (hands.take(REBORN), hands.held) == (None, 1)
+
+
+def test_a_second_outcome_of_one_attempt_is_not_heard() -> None:
+    """Neither before nor after the first is settled."""
+    hands = Hands(9)
+    hands.put([claim(1)])
+    taken = hands.take(ME)
+    assert taken is not None
+
+    hands.finish(taken.delivery_id, DONE)
+    hands.finish(taken.delivery_id, Outcome(ErrorClass.INTERNAL))
+    assert hands.finished(10) == [(taken, DONE)]
+    hands.settled(taken, recorded=True)
+    hands.settled(taken, recorded=True)
+    hands.finish(taken.delivery_id, DONE)
+
+    assert (hands.held, hands.unsettled) == (0, 0)
 
 
 def test_an_outcome_that_was_not_recorded_passes_to_the_newer_claim() -> None:
@@ -137,6 +184,26 @@ def test_a_hundred_endpoints_that_hang_leave_room_for_others() -> None:
     assert hands.shares()(UUID(int=200), 10) == hands.room // 12
 
 
+@pytest.mark.parametrize(("capacity", "most"), [(1, 1), (2, 1), (3, 2), (4, 3), (8, 7)])
+def test_a_small_worker_leaves_one_place_to_others(capacity: int, most: int) -> None:
+    """One endpoint alone holds all but one, in however many claims; the last is another's."""
+    hands = Hands(capacity)
+    for first in range(0, 10 * capacity, 10):
+        wanted = hands.shares()(UUID(int=1), 1)
+        hands.put(of(1, range(first, first + wanted)))
+
+    assert hands.held == most
+    assert hands.shares()(UUID(int=2), 1) == 1
+
+
+def test_a_small_worker_shares_with_all_who_ask() -> None:
+    """Two that ask at once get as much each; from 24 on it is a third for one alone."""
+    share = Hands(8).shares()
+
+    assert [share(UUID(int=n), 2) for n in (1, 2)] == [3, 3]
+    assert [Hands(n).shares()(UUID(int=1), 1) for n in (16, 24, 27)] == [8, 8, 9]
+
+
 def test_slow_endpoints_together_get_half_at_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who kept an answer waiting gets nothing more while the slow hold half; others do."""
     clock = [100.0]
@@ -144,6 +211,8 @@ def test_slow_endpoints_together_get_half_at_the_most(monkeypatch: pytest.Monkey
     hands = Hands(100)
     hands.put(of(1, range(30)))
     hands.put(of(2, range(100, 125)))
+    while hands.take(ME):
+        pass
     share = hands.shares()
     assert (share(UUID(int=1), 1), share(UUID(int=3), 1)) == (0, 15)
 
@@ -160,11 +229,14 @@ def test_slowness_is_remembered_until_a_quick_answer(monkeypatch: pytest.MonkeyP
     five = [UUID(int=n) for n in range(1, 6)]
 
     def answer(endpoint: int, seconds: float) -> None:
-        (taken,) = of(endpoint, range(999, 1000))
-        hands.put([taken])
+        hands.put(of(endpoint, range(999, 1000)))
+        clock[0] += 5  # it waits for us
+        taken = hands.take(ME)
+        assert taken is not None
+        started = clock[0]
         clock[0] += seconds
-        hands.take(ME)
-        hands.finish(taken.delivery_id, DONE)
+        hands.finish(taken.delivery_id, Outcome(None, started=started, finished=clock[0]))
+        clock[0] += 5  # it waits for the database
         hands.settled(taken, recorded=True)
 
     for endpoint in range(1, 6):
@@ -175,6 +247,8 @@ def test_slowness_is_remembered_until_a_quick_answer(monkeypatch: pytest.MonkeyP
     assert [share(endpoint, 1) for endpoint in five] == [0] * 5
     assert share(UUID(int=6), 1) == 3
 
+    while hands.take(ME):
+        pass
     answer(1, 0.5)
     assert [hands.shares()(endpoint, 1) for endpoint in five] == [2] * 5
 
@@ -184,11 +258,10 @@ def test_slowness_is_forgotten_after_five_minutes(monkeypatch: pytest.MonkeyPatc
     clock = [100.0]
     monkeypatch.setattr("webhooks.dispatcher.hands.time.monotonic", lambda: clock[0])
     hands = Hands(2)
-    (taken,) = of(1, range(1))
-    hands.put([taken])
-    clock[0] += 3
-    hands.take(ME)
-    hands.finish(taken.delivery_id, DONE)
+    hands.put(of(1, range(1)))
+    taken = hands.take(ME)
+    assert taken is not None
+    hands.finish(taken.delivery_id, Outcome(None, started=100, finished=103))
     hands.settled(taken, recorded=True)
     assert UUID(int=1) in hands._slow_ones()
 

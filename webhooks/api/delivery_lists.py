@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import RowMapping, select, text
+from sqlalchemy import RowMapping, and_, func, select, text
 
-from webhooks import ids
+from webhooks import ids, lanes
 from webhooks.api import pages
 from webhooks.api.bodies import timestamp
 from webhooks.api.pages import Place
 from webhooks.attempt import FINISHED, LIVE, Status
 from webhooks.db import FOREVER
-from webhooks.models import Endpoint, Tenant, db
+from webhooks.models import Endpoint, Lane, Tenant, db
 
 # Up to so many endpoints a tenant's history is merged from theirs, each by its own index.
 # A tenant with more is a large part of all traffic, and filtering the whole is quicker.
@@ -92,14 +93,25 @@ def tenant_keys(rows: Sequence[RowMapping]) -> dict[UUID, str]:
 
 
 def closed_endpoints(rows: Sequence[RowMapping]) -> dict[UUID, str]:
-    """Why pending ones among these are held: the endpoints that are paused or disabled."""
+    """Why pending ones among these are held, of the endpoints whose lane is closed."""
     pending = {row["endpoint_id"] for row in rows if row["status"] == Status.PENDING}
     if not pending:
         return {}
-    query = select(Endpoint.id, Endpoint.status).where(
-        Endpoint.id.in_(pending), Endpoint.status != "active"
+    place = and_(
+        Lane.shard == func.webhooks.shard_of(Endpoint.tenant_id), Lane.endpoint_id == Endpoint.id
     )
-    return {found.id: f"the endpoint is {found.status}" for found in db.session.execute(query)}
+    query = (
+        select(Endpoint.id, Endpoint.status, Lane, func.now())
+        .join(Lane, place)
+        .where(Endpoint.id.in_(pending))
+    )
+    reasons = {row[0]: _why_held(*row[1:]) for row in db.session.execute(query)}
+    return {endpoint_id: why for endpoint_id, why in reasons.items() if why is not None}
+
+
+def _why_held(status: str, lane: Lane, now: datetime) -> str | None:
+    state = lanes.state(status, lane.open_at, lane.rate_open_at, lane.broken_s, now)
+    return lanes.held(state, lane.open_at, now)
 
 
 def shown(row: RowMapping, keys: Mapping[UUID, str], closed: Mapping[UUID, str]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ claim and settle are the worker's, promote, reclaim and give_back keep rows movi
 a retry falls due or a worker dies, cancel, replay and retry_now are a person's.
 """
 
-from webhooks.deliveries.claims import Batch, Fenced, claim
+from webhooks.deliveries.claims import Batch, Fenced, claim, target
 from webhooks.deliveries.health import show_closed
 from webhooks.deliveries.operator import (
     Missing,
@@ -40,4 +40,5 @@ __all__ = [
     "retry_now",
     "settle",
     "show_closed",
+    "target",
 ]

@@ -106,7 +106,7 @@ PAYLOADS = "SELECT id, payload FROM webhooks.events WHERE id = ANY (%s::uuid[])"
 
 TARGETS = """
 SELECT e.id, e.tenant_id, e.url, e.timeout_s, coalesce(e.retry_policy, t.retry_policy),
-       e.schemes
+       e.schemes, e.headers, e.ca_pem
 FROM webhooks.endpoints e JOIN webhooks.tenants t ON t.id = e.tenant_id
 WHERE e.id = ANY (%s::uuid[]) AND e.deleted_at IS NULL
 """
@@ -168,6 +168,11 @@ def claim(
     )  # fmt: skip
 
 
+def target(connection: psycopg.Connection, endpoint_id: UUID) -> Target | None:
+    """An endpoint as a claim would bring it now, or None when it is gone."""
+    return _targets(connection, array([endpoint_id])).get(endpoint_id)
+
+
 def _take(
     connection: psycopg.Connection, worker_id: UUID, lanes: Mapping[Lane, int], room: int
 ) -> tuple[tuple[Claim, ...], int]:
@@ -182,6 +187,7 @@ def _take(
         mosts = {lane: min(per_lane, most) for lane, most in lanes.items()}
         rows = _pick(connection, worker_id, locked, mosts)
         kept = _affordable(connection, worker_id, rows)
+        _spend(connection, locked, kept)
         return _claims(connection, worker_id, kept), len(locked)
 
 
@@ -199,16 +205,7 @@ def _pick(
         "mosts": array(min(mosts[row[:2]], row[3] or MOST_ROWS) for row in locked),
         "worker": worker_id,
     }
-    rows = connection.execute(PICK, pick, binary=True).fetchall()
-    limited = {row[:2] for row in locked if row[3] is not None}
-    if limited:
-        _spend(connection, Counter(lane for row in rows if (lane := (row[1], row[4])) in limited))
-    return rows
-
-
-def _spend(connection: psycopg.Connection, taken: Counter[Lane]) -> None:
-    values = {**_columns(taken), "taken": array(taken.values())}
-    connection.execute(SPEND, values)
+    return connection.execute(PICK, pick, binary=True).fetchall()
 
 
 def _affordable(
@@ -229,6 +226,14 @@ def _affordable(
     }
     connection.execute(UNDO, surplus)
     return rows[:count]
+
+
+def _spend(connection: psycopg.Connection, locked: Sequence[Any], rows: Sequence[Any]) -> None:
+    """Charge the lanes with a rate limit for what is kept, not for what went back."""
+    limited = {row[:2] for row in locked if row[3] is not None}
+    if limited:
+        taken = Counter(lane for row in rows if (lane := (row[1], row[4])) in limited)
+        connection.execute(SPEND, {**_columns(taken), "taken": array(taken.values())})
 
 
 def _columns(lanes: Iterable[Lane]) -> dict[str, str]:
@@ -270,7 +275,8 @@ def _targets(connection: psycopg.Connection, endpoints: str) -> dict[UUID, Targe
             endpoint_id, tenant_id, url, timeout_s,
             # Ids are in the order of time: the newest first.
             tuple(sorted(secrets[endpoint_id], reverse=True)), policy, tuple(schemes),
+            headers, ca_pem,
         )
-        for endpoint_id, tenant_id, url, timeout_s, policy, schemes
+        for endpoint_id, tenant_id, url, timeout_s, policy, schemes, headers, ca_pem
         in connection.execute(TARGETS, [endpoints])
     }  # fmt: skip

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import psycopg
 
-from webhooks import ids
+from webhooks import ids, lanes
 from webhooks.attempt import LIVE, Status
 from webhooks.db import EVER_SINCE, transaction
 from webhooks.deliveries import audit
@@ -26,8 +26,10 @@ NO_ID = UUID(int=0)
 # From the id's own day on: the queue is looked into as well, later days alone remain.
 FIND = """
 SELECT d.status, d.finished_at, d.tenant_id, d.event_id, e.status, e.status_reason,
-       e.deleted_at IS NOT NULL
-FROM webhooks.deliveries d LEFT JOIN webhooks.endpoints e ON e.id = d.endpoint_id
+       e.deleted_at IS NOT NULL, l.open_at, l.rate_open_at, l.broken_s, now()
+FROM webhooks.deliveries d
+LEFT JOIN webhooks.endpoints e ON e.id = d.endpoint_id
+LEFT JOIN webhooks.lanes l ON l.shard = d.shard AND l.endpoint_id = d.endpoint_id
 WHERE d.id = %(id)s AND d.finished_at >= webhooks.uuid7_time(%(id)s) - interval '1 day'
   AND (%(tenant)s::uuid IS NULL OR d.tenant_id = %(tenant)s)
 """
@@ -93,17 +95,17 @@ class Refused(RuntimeError):
 
 def replay(
     connection: psycopg.Connection, delivery_id: UUID, tenant_id: UUID | None, *, actor: str
-) -> bool:
+) -> str | None:
     """Send a finished delivery again: same event, same message id, all tries anew.
 
-    ``tenant_id`` None: any tenant. Answers whether it is held, as its endpoint is paused.
+    ``tenant_id`` None: any tenant. Answers why it is held, if its endpoint's lane is closed.
     Raises Missing, or Refused while it is live, when the endpoint is disabled or deleted,
     or the payload is gone.
     """
 
-    def work() -> bool:
+    def work() -> str | None:
         found = _find(connection, delivery_id, tenant_id)
-        status, finished_at, tenant, event_id, endpoint_status, reason, deleted = found
+        status, finished_at, tenant, event_id, endpoint_status, reason, deleted, *lane = found
         if Status(status) in LIVE:
             raise Refused(f"it has not finished: it is {status}")
         _check_endpoint(endpoint_status, reason, deleted)
@@ -115,29 +117,29 @@ def replay(
         if connection.execute(REPLAY, values).rowcount == 0:
             raise Refused("somebody else changed it at the same moment; look again")
         _audit(connection, tenant, actor, "delivery.replayed", delivery_id)
-        return bool(endpoint_status == "paused")
+        return _held(endpoint_status, *lane)
 
     return _in_transaction(connection, work)
 
 
 def retry_now(
     connection: psycopg.Connection, delivery_id: UUID, tenant_id: UUID | None, *, actor: str
-) -> bool:
-    """Make a scheduled retry pending at once; answers whether it is held, as its endpoint
-    is paused.
+) -> str | None:
+    """Make a scheduled retry pending at once; answers why it is held, if its endpoint's lane
+    is closed.
 
     Raises Missing, or Refused in another state, or when the endpoint is disabled or deleted.
     """
 
-    def work() -> bool:
+    def work() -> str | None:
         found = _find(connection, delivery_id, tenant_id)
-        status, _, tenant, _, endpoint_status, reason, deleted = found
+        status, _, tenant, _, endpoint_status, reason, deleted, *lane = found
         if Status(status) is Status.SCHEDULED:
             _check_endpoint(endpoint_status, reason, deleted)
         if connection.execute(RETRY_NOW, {"id": delivery_id}).rowcount == 0:
             raise Refused(f"it is {status}; only a scheduled delivery can be retried now")
         _audit(connection, tenant, actor, "delivery.retried", delivery_id)
-        return bool(endpoint_status == "paused")
+        return _held(endpoint_status, *lane)
 
     return _in_transaction(connection, work)
 
@@ -240,6 +242,12 @@ def _check_endpoint(status: str | None, reason: str | None, deleted: bool) -> No
         raise Refused("its endpoint was deleted")
     if status == "disabled":
         raise Refused(f"its endpoint is disabled ({reason}); enable it first")
+
+
+def _held(
+    status: str, open_at: datetime, rate_open_at: datetime, broken_s: float, now: datetime
+) -> str | None:
+    return lanes.held(lanes.state(status, open_at, rate_open_at, broken_s, now), open_at, now)
 
 
 def _find(connection: psycopg.Connection, delivery_id: UUID, tenant_id: UUID | None) -> Any:

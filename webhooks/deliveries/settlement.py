@@ -44,6 +44,15 @@ ORDER BY id
 FOR UPDATE
 """
 
+# By a settle before, whose commit's answer was lost. Its worker's loss is no outcome.
+RECORDED = """
+SELECT delivery_id FROM webhooks.attempts
+WHERE delivery_id = ANY (%(ids)s::uuid[]) AND worker_id = %(worker)s
+  AND number = (%(attempts)s::int[])[array_position(%(ids)s::uuid[], delivery_id)]
+  AND recorded_at BETWEEN now() - interval '1 day' AND now()
+  AND error_class IS DISTINCT FROM 'worker_lost'
+"""
+
 SCHEDULE = """
 UPDATE webhooks.deliveries_queue
 SET status = 'scheduled', due_at = clock_timestamp() + make_interval(
@@ -77,12 +86,12 @@ def settle(
     settlements: Sequence[Settlement],
     rules: Rules = DEFAULT_RULES,
 ) -> set[UUID]:
-    """Record a batch; answers the deliveries that were still this worker's.
+    """Record a batch; answers the deliveries whose outcome is recorded, now or before.
 
     The others were reclaimed or taken back meanwhile, and nothing of them changes. A
     row that cannot be stored is settled alone with a plain error, and the rest of the
-    batch goes on. Raises psycopg.OperationalError when the connection is lost; the
-    same batch may then be settled again.
+    batch goes on. Raises psycopg.OperationalError when the connection is lost: it is not
+    known then what was recorded, and the same batch is settled again.
     """
     try:
         held, closed = with_partitions(
@@ -97,7 +106,8 @@ def settle(
             show_closed(connection)
         except psycopg.Error as error:  # the batch is committed; the keeper shows it soon
             log.warning("a closed lane is not shown yet: %s", error)
-    return held
+    others = [s for s in settlements if s.claim.delivery_id not in held]
+    return held or set(others[1:])
 
 
 def with_partitions(connection: psycopg.Connection, work: Callable[[], T]) -> T:
@@ -129,13 +139,11 @@ def _split(
 
 
 def _bury(connection: psycopg.Connection, worker_id: UUID, poison: Settlement) -> set[UUID]:
-    """End a delivery that cannot even be recorded, so that it is not sent for ever."""
-    log.error("delivery %s: ended without a record", poison.claim.delivery_id)
-    delivered = poison.outcome.delivered
-    change = Change(
-        Status.DELIVERED if delivered else Status.DEAD_LETTERED,
-        "its outcome cannot be recorded", None, None if delivered else "internal",
-    )  # fmt: skip
+    """Move a delivery that cannot even be recorded as its verdict says: it counts as a try."""
+    log.error("delivery %s: settled without a record", poison.claim.delivery_id)
+    status = _status(poison)
+    reason = None if status is Status.SCHEDULED else "its outcome cannot be recorded"
+    change = Change(status, reason, None, None if poison.outcome.delivered else "internal")
 
     def work() -> set[UUID]:
         with transaction(connection, *INDEXES_ONLY):
@@ -178,6 +186,23 @@ def _write(
             _write_change(connection, *change)
         record(connection, worker_id, mine, database_now=now)
         return held, write_lanes(connection, mine, rules)
+
+
+def _recorded(
+    connection: psycopg.Connection, worker_id: UUID, settlements: Sequence[Settlement]
+) -> set[UUID]:
+    """Those that a settle before has recorded, as the same attempts of this worker."""
+    values = {
+        "worker": worker_id,
+        "ids": array(s.claim.delivery_id for s in settlements),
+        "attempts": array(s.claim.attempt for s in settlements),
+    }
+
+    def work() -> set[UUID]:
+        with transaction(connection, *INDEXES_ONLY):
+            return {row[0] for row in connection.execute(RECORDED, values, binary=True)}
+
+    return retry_tx(work)
 
 
 def _hold(

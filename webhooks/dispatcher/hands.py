@@ -11,6 +11,8 @@ from uuid import UUID
 
 from webhooks.attempt import Claim, Outcome
 
+# So many deliveries are in hand before anything is shared out, in a small worker all but one.
+FEW = 8
 # A receiver that answers within this time leaves room for others soon enough.
 SLOW_S = 2.0
 SLOW_KEPT_S = 300.0
@@ -22,7 +24,8 @@ class Hands:
     A claim waits (``put`` to ``take``), is sent, comes back with its outcome
     (``finish``), is settled (``finished``) and forgotten (``settled``). A delivery that
     is claimed again while it is being sent, or while its outcome waits, is not sent
-    twice: the outcome counts for the newest claim.
+    twice: the outcome is settled for the claim as which it was sent, and if that is no
+    longer possible it counts for the newest.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -30,11 +33,11 @@ class Hands:
         self._lock = threading.Lock()
         self._open = True
         self._held: dict[UUID, Claim] = {}
-        self._since: dict[UUID, float] = {}
+        self._sent: dict[UUID, tuple[Claim, float]] = {}
         self._by_endpoint: Counter[UUID] = Counter()
         self._slow: OrderedDict[UUID, float] = OrderedDict()
         self._waiting: deque[Claim] = deque()
-        self._outcomes: dict[UUID, Outcome] = {}
+        self._outcomes: dict[UUID, tuple[Claim, Outcome]] = {}
 
     @property
     def room(self) -> int:
@@ -61,38 +64,38 @@ class Hands:
 
         An endpoint may hold half as much as there is room left afterwards, so that a hundred
         that hang leave some; and all that are known to be slow together half of everything.
+        Of a worker of eight or fewer, one endpoint alone may hold all but one.
         """
         slow, room = self._slow_ones(), self.room
+        few = min(FEW - (self.capacity - room), room - 1)
         full = sum(self._by_endpoint[endpoint] for endpoint in slow) >= max(1, self.capacity // 2)
 
         def share(endpoint_id: UUID, askers: int) -> int:
             if full and endpoint_id in slow:
                 return 0
             held = self._by_endpoint[endpoint_id]
-            return max((room - 2 * held) // (askers + 2), 0 if held else 1)
+            return max((room - 2 * held) // (askers + 2), few // askers, 0 if held else 1)
 
         return share
 
     def _slow_ones(self) -> Set[UUID]:
-        """Endpoints whose last answer took SLOW_S, or that keep one waiting for as long now."""
+        """Endpoints whose last answer took SLOW_S, or that are as long at one now."""
         now = time.monotonic()
         with self._lock:
             while self._slow and next(iter(self._slow.values())) < now - SLOW_KEPT_S:
                 self._slow.popitem(last=False)
             slow = set(self._slow)
             if len(self._held) > self.capacity // 2:
-                since = self._since.items()
-                slow.update(self._held[d].endpoint_id for d, at in since if now - at >= SLOW_S)
+                sent = self._sent.values()
+                slow.update(claim.endpoint_id for claim, at in sent if now - at >= SLOW_S)
         return slow
 
     def put(self, claims: Iterable[Claim]) -> None:
         """Take claims in hand; what is being sent already is only renamed."""
-        now = time.monotonic()
         with self._lock:
             for claim in claims if self._open else ():
                 if claim.delivery_id not in self._held:
                     self._waiting.append(claim)
-                    self._since[claim.delivery_id] = now
                     self._by_endpoint[claim.endpoint_id] += 1
                 self._held[claim.delivery_id] = claim
 
@@ -100,8 +103,9 @@ class Hands:
         """The next claim to send, or None; those of another incarnation are forgotten."""
         with self._lock:
             while self._waiting:
-                claim = self._waiting.popleft()
+                claim = self._held[self._waiting.popleft().delivery_id]
                 if claim.worker_id == worker_id:
+                    self._sent[claim.delivery_id] = claim, time.monotonic()
                     return claim
                 self._forget(claim.delivery_id)
         return None
@@ -109,14 +113,15 @@ class Hands:
     def finish(self, delivery_id: UUID, outcome: Outcome) -> None:
         """Note a delivery's outcome, to be settled."""
         with self._lock:
-            if delivery_id in self._held:
-                self._outcomes[delivery_id] = outcome
+            sent = self._sent.pop(delivery_id, None)
+            if sent is not None:
+                self._outcomes[delivery_id] = sent[0], outcome
+                self._note_pace(sent[0].endpoint_id, outcome)
 
     def finished(self, most: int) -> list[tuple[Claim, Outcome]]:
-        """Up to ``most`` outcomes with their newest claims; they stay until ``settled``."""
+        """Up to ``most`` claims with their outcomes; they stay until ``settled``."""
         with self._lock:
-            pairs = islice(self._outcomes.items(), most)
-            return [(self._held[delivery_id], outcome) for delivery_id, outcome in pairs]
+            return list(islice(self._outcomes.values(), most))
 
     def settled(self, claim: Claim, *, recorded: bool) -> None:
         """Forget a claim whose outcome is recorded, or that was somebody else's by then.
@@ -125,13 +130,17 @@ class Hands:
         outcome that was not recorded, and is sent if it was.
         """
         with self._lock:
-            newest = self._held.get(claim.delivery_id)
-            if newest is claim:
+            settled, outcome = self._outcomes.get(claim.delivery_id, (None, None))
+            if settled is not claim or outcome is None:
+                return  # by two threads, at the end of a drain
+            newest = self._held[claim.delivery_id]
+            del self._outcomes[claim.delivery_id]
+            if newest is claim or (recorded and _fence(newest) == _fence(claim)):
                 self._forget(claim.delivery_id)
-                del self._outcomes[claim.delivery_id]
-            elif newest is not None and recorded:
-                del self._outcomes[claim.delivery_id]
+            elif recorded:
                 self._waiting.append(newest)
+            else:
+                self._outcomes[claim.delivery_id] = newest, outcome
 
     def drop_waiting(self) -> None:
         """Forget the claims whose sending has not begun."""
@@ -145,16 +154,23 @@ class Hands:
             self._open = False
         self.drop_waiting()
 
+    def _note_pace(self, endpoint_id: UUID, outcome: Outcome) -> None:
+        """By the receiver's own time: what waited for us or the database was not slow."""
+        if outcome.finished - outcome.started >= SLOW_S:
+            self._slow[endpoint_id] = time.monotonic()
+            self._slow.move_to_end(endpoint_id)
+        elif self._slow:
+            self._slow.pop(endpoint_id, None)
+
     def _forget(self, delivery_id: UUID) -> None:
         claim = self._held.pop(delivery_id, None)
         if claim is None:
             return
-        endpoint_id, now = claim.endpoint_id, time.monotonic()
-        self._by_endpoint[endpoint_id] -= 1
-        if not self._by_endpoint[endpoint_id]:
-            del self._by_endpoint[endpoint_id]
-        if now - self._since.pop(delivery_id) >= SLOW_S:
-            self._slow[endpoint_id] = now
-            self._slow.move_to_end(endpoint_id)
-        elif self._slow:
-            self._slow.pop(endpoint_id, None)
+        self._by_endpoint[claim.endpoint_id] -= 1
+        if not self._by_endpoint[claim.endpoint_id]:
+            del self._by_endpoint[claim.endpoint_id]
+
+
+def _fence(claim: Claim) -> tuple[UUID | None, int]:
+    """What a settle matches. A claim whose commit was lost has the next one's fence, too."""
+    return claim.worker_id, claim.attempt
