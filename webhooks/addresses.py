@@ -13,11 +13,12 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeAlias
 from urllib.parse import quote, urlsplit
 
-import idna
 import urllib3
 from urllib3.exceptions import LocationParseError
 
 from webhooks import address_table as table
+from webhooks.hosts import UrlError as UrlError
+from webhooks.hosts import check_name, encode, ends_in_number, read_v4, read_v6
 from webhooks.settings import Network, Settings
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -26,21 +27,8 @@ Address: TypeAlias = IPv4Address | IPv6Address
 NOT_ALLOWED = "the target address is not allowed"
 
 AUTHORITY = re.compile(r"(\[[^\[\]@]*\]|[^\[\]@:]*)(?::([0-9]{1,5}))?", re.ASCII)
-LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 AFTER_SCHEME = re.compile(r"(?<=[:/?])")
 ASCII_PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
-
-
-class UrlError(ValueError):
-    """A URL is refused; the text gives the reason and the remedy.
-
-    ``policy``: the operator's settings refuse it; it is not wrong in itself.
-    """
-
-    def __init__(self, message: str, *, policy: bool = False) -> None:
-        super().__init__(message)
-        self.policy = policy
 
 
 def blocked() -> UrlError:
@@ -50,15 +38,22 @@ def blocked() -> UrlError:
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """The operator's part of the rules: ``allow`` opens networks, ``deny`` closes them."""
+    """The operator's part of the rules: ``allow`` opens networks, ``deny`` closes them.
+
+    ``deny_hosts`` closes names: his own, or events would come back to where they were
+    emitted. ``*.example.com`` is every name below example.com, not that one itself.
+    """
 
     allow_http: bool = False
     allow: tuple[Network, ...] = ()
     deny: tuple[Network, ...] = ()
+    deny_hosts: tuple[str, ...] = ()
 
     @classmethod
     def from_settings(cls, settings: Settings) -> AddressPolicy:
-        return cls(settings.allow_http, settings.allow_cidrs, settings.deny_cidrs)
+        own = (settings.origin.lower(),) if settings.origin else ()
+        names = (*settings.deny_hosts, *own)
+        return cls(settings.allow_http, settings.allow_cidrs, settings.deny_cidrs, names)
 
     def allows(self, address: str | Address) -> bool:
         """Whether the address may be dialled. No address, or one with a scope: False."""
@@ -75,6 +70,13 @@ class AddressPolicy:
     def loopback(self) -> tuple[str, ...]:
         """What ``localhost`` stands for here: the loopback addresses that are allowed."""
         return tuple(address for address in table.LOOPBACK if self.covers(address))
+
+    def denies(self, host: str) -> bool:
+        """Whether the operator closed the name, which is in lower case."""
+        return any(
+            host.endswith(rule[1:]) if rule.startswith("*.") else host == rule
+            for rule in self.deny_hosts
+        )
 
     def _closed(self, address: Address) -> bool:
         return _inside(address, table.METADATA) or _inside(address, self.deny)
@@ -207,10 +209,10 @@ def _check_port(port: int, scheme: str) -> None:
 def _check_host(written: str, policy: AddressPolicy) -> tuple[str, bool]:
     """The host as it stands in the canonical URL, and whether it is an address."""
     if written.startswith("["):
-        return f"[{_check_address(_read_v6(written[1:-1]), policy)}]", True
-    host = _encode_host(written)
-    if NUMBER.fullmatch(host.rpartition(".")[2]):
-        return str(_check_address(_read_v4(host, written), policy)), True
+        return f"[{_check_address(read_v6(written[1:-1]), policy)}]", True
+    host = encode(written)
+    if ends_in_number(host):
+        return str(_check_address(read_v4(host, written), policy)), True
     _check_name(host, policy)
     return host, False
 
@@ -232,54 +234,17 @@ def _refused(host: str, remedy: str) -> UrlError:
     return UrlError(f"the target {host} is not allowed; {remedy}", policy=True)
 
 
-def _read_v6(text: str) -> IPv6Address:
-    try:
-        address = IPv6Address(text)
-    except ValueError as error:
-        raise UrlError(f"the host [{text[:80]}] is no IPv6 address; give one, or a name") from error
-    if address.scope_id:
-        raise UrlError(f"the host [{text[:80]}] has a zone; give the IPv6 address without it")
-    return address
-
-
-def _read_v4(host: str, written: str) -> IPv4Address:
-    """Only the usual four decimal numbers: 127.1, 0x7f.1 and 2130706433 would be dialled too."""
-    try:
-        address = IPv4Address(host)
-    except ValueError:
-        address = None
-    if address is None or not written.isascii():
-        raise UrlError(f"the host {written[:80]!r} ends in a number; give {table.EXAMPLE}")
-    return address
-
-
-def _encode_host(written: str) -> str:
-    """Lower case, without a final dot, in ASCII (IDNA 2008)."""
-    if "%" in written:
-        raise UrlError(f"the host {written[:80]!r} is percent-encoded; give {table.EXAMPLE}")
-    host = written.lower().removesuffix(".")
-    if host.isascii():
-        return host
-    try:
-        return idna.encode(host, uts46=False).decode("ascii")
-    except (idna.IDNAError, UnicodeError) as error:
-        raise UrlError(f"{written[:80]!r} is not a valid international name ({error})") from error
-
-
 def _check_name(host: str, policy: AddressPolicy) -> None:
+    if policy.denies(host):
+        raise _refused(host, f"give {table.EXAMPLE}")
     if host == "localhost" and policy.loopback():
         return
-    labels = host.split(".")
-    if len(host) > table.LONGEST_HOST or not all(LABEL.fullmatch(label) for label in labels):
-        raise UrlError(
-            f"the host {host[:80]!r} is not a valid name: give labels of 1 to 63 letters, "
-            f"digits and hyphens, {table.LONGEST_HOST} characters in all"
-        )
+    check_name(host)
     if host == "localhost":
         raise _refused(host, table.LOOPBACK_REMEDY)
     if host.endswith(table.LOCAL_SUFFIXES) or host.startswith("metadata"):
         raise _refused(host, f"give {table.EXAMPLE}")
-    if len(labels) < 2:
+    if "." not in host:
         raise UrlError(f"the host {host!r} has no domain; give {table.EXAMPLE}")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from webhooks.models import AuditEntry, db
+from webhooks import ids
+from webhooks.models import AuditEntry, Endpoint, db
 
 
 def record(action: str, subject: str, *, actor: str, tenant_id: UUID | None, **detail: Any) -> None:
@@ -13,3 +14,9 @@ def record(action: str, subject: str, *, actor: str, tenant_id: UUID | None, **d
     db.session.add(
         AuditEntry(tenant_id=tenant_id, actor=actor, action=action, object=subject, detail=detail)
     )
+
+
+def record_endpoint(action: str, endpoint: Endpoint, actor: str, **detail: Any) -> None:
+    """As ``record``, of an endpoint."""
+    subject = ids.encode(ids.ENDPOINT, endpoint.id)
+    record(action, subject, actor=actor, tenant_id=endpoint.tenant_id, **detail)

@@ -18,9 +18,11 @@ COMMANDS = {
     "key": "webhooks.commands.key:key",
     "receiver": "webhooks.commands.receiver:receiver",
     "scheduler": "webhooks.commands.scheduler:scheduler",
+    "secrets": "webhooks.commands.secrets:secrets",
     "tenant": "webhooks.commands.tenant:tenant",
     "up": "webhooks.commands.up:up",
     "user": "webhooks.commands.user:user",
+    "verify": "webhooks.commands.verify:verify",
 }
 MISTAKE = 2
 INTERRUPTED = 130

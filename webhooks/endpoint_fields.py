@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
-from webhooks import signing
+from webhooks import ca_certificates, custom_headers, signing
 from webhooks.addresses import AddressPolicy, UrlError, check_url
 from webhooks.backoff import Policy, PolicyError
 from webhooks.field_error import FieldError, echo
@@ -41,6 +42,8 @@ def checked(settings: Settings, fields: Mapping[str, Any]) -> dict[str, Any]:
         "description": _check_description,
         "retry_policy": _check_policy,
         "schemes": _check_schemes,
+        "headers": _check_headers,
+        "ca_pem": _check_ca,
         "max_in_flight": lambda value: int(
             _check_number("max_in_flight", value, 1, MOST_IN_FLIGHT, int)
         ),
@@ -121,6 +124,23 @@ def _check_schemes(schemes: list[str]) -> list[str]:
         return [scheme.value for scheme in signing.read_schemes(schemes)]
     except signing.SchemeError as error:
         raise EndpointError("schemes", str(error)) from error
+
+
+def _check_headers(given: Mapping[str, object] | None) -> custom_headers.Given:
+    try:
+        return custom_headers.check(given or {})
+    except FieldError as error:
+        raise EndpointError(error.field, error.message) from error
+
+
+def _check_ca(pem: str | None) -> str | None:
+    """None and an empty text: no CA of its own."""
+    if pem is None or not pem.strip():
+        return None
+    try:
+        return ca_certificates.check(pem, datetime.now(UTC))
+    except FieldError as error:
+        raise EndpointError(error.field, error.message) from error
 
 
 def _check_description(description: str) -> str:

@@ -5,6 +5,7 @@ Lock order: the endpoint's row first, then its lane (the engine follows it too).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -13,12 +14,19 @@ from flask import current_app
 from sqlalchemy import select
 from sqlalchemy.orm import joinedload, selectinload
 
-from webhooks import audit, deliveries, endpoint_lanes, endpoint_secrets, ids
-from webhooks.endpoint_fields import EndpointError, check_reason, checked
-from webhooks.field_error import echo
-from webhooks.models import Endpoint, Subscription, Tenant, db
-from webhooks.release import ALL, Release, cancel_rest
-from webhooks.release import check as check_release
+from webhooks import (
+    audit,
+    deliveries,
+    endpoint_changes,
+    endpoint_headers,
+    endpoint_lanes,
+    endpoint_secrets,
+    endpoint_status,
+    ownership,
+)
+from webhooks.endpoint_fields import EndpointError, checked
+from webhooks.models import Endpoint, Tenant, db
+from webhooks.release import ALL, LONGEST_S, Release, Unfinished, cancel_rest
 from webhooks.secrets import Keyring
 from webhooks.settings import Settings
 from webhooks.signing import Scheme
@@ -36,9 +44,7 @@ __all__ = [
 ]
 
 DELETED = "endpoint deleted"
-
-# What each status is called as something that is done.
-_ACTIONS = {"active": "resume", "paused": "pause", "disabled": "disable"}
+LIMITS = {"max_in_flight", "rate_limit", "rate_burst"}
 
 
 def create(
@@ -54,11 +60,14 @@ def create(
     timeout_s: float | None = None,
     rate_limit: dict[str, Any] | None = None,
     schemes: list[str] | None = None,
+    headers: Mapping[str, object] | None = None,
+    ca_pem: str | None = None,
     secret: str | None = None,
     actor: str,
 ) -> tuple[Endpoint, str | None]:
     """Add an endpoint with its lane, subscriptions and signing secret.
 
+    It is paused where the installation wants its owner to prove it first.
     Answers it and, only now, the secret (``whsec_…``) that was made for it; None where
     ``secret`` was imported or its ``schemes`` need a key pair alone. None takes the
     installation's value, and no rate limit. Raises EndpointError and stores nothing when a
@@ -73,23 +82,20 @@ def create(
             "description": description,
             "retry_policy": retry_policy,
             "rate_limit": rate_limit,
+            "headers": headers,
+            "ca_pem": ca_pem,
             "max_in_flight": settings.endpoint_max_in_flight,
             "timeout_s": settings.attempt_timeout_s,
             **{name: value for name, value in given.items() if value is not None},
         },
     )
     made = endpoint_secrets.first(values.get("schemes", [Scheme.STANDARD.value]), secret)
-    patterns = values.pop("event_types")
-    endpoint = Endpoint(tenant=tenant, **values)
-    db.session.add(endpoint)
-    db.session.flush()
-    endpoint.subscriptions = [_subscription(endpoint, pattern) for pattern in patterns]
-    endpoint_lanes.make(endpoint)
+    own = endpoint_headers.given(values["headers"])
+    endpoint = _store(tenant, keyring, {**values, "headers": own}, actor)
     for each in made:
         endpoint_secrets.add(endpoint, keyring, each)
-    _audit(
-        "endpoint.create", endpoint, actor, url=_logged("url", endpoint.url), event_types=patterns
-    )
+    if unproven := ownership.missing(settings, endpoint.url, None):
+        endpoint_status.change(endpoint, "paused", unproven, actor, {})
     db.session.commit()
     return endpoint, endpoint_secrets.shown(made, secret)
 
@@ -106,29 +112,30 @@ def update(
 ) -> int:
     """Change fields (as ``create`` takes them), status, or both: all of it or nothing.
 
-    A new URL, and the status active, open a lane that the breaker or a throttle has closed.
+    A new URL, and the status active, open a lane that the breaker or a throttle has closed;
+    but a URL that its owner has to prove first pauses it, and keeps it from being resumed.
 
     ``release`` says what is sent of what was held, where the status becomes active; all of
     it by default. Answers how many deliveries it cancelled. Values that it has already leave
-    no trace. Raises EndpointError and changes nothing when a value is wrong.
+    no trace. Raises EndpointError and changes nothing when a value is wrong, Unfinished when
+    there is more to cancel than one request can.
     """
+    keyring = current_app.extensions["webhooks_keyring"]
     values = checked(settings, fields)
-    _check_status(status, status_reason, release)
-    cancelled = _cancel_rest(endpoint, status, release)
+    endpoint_status.check(status, status_reason, release)
+    _fitted(endpoint, settings, keyring, values, status)
+    cancelled = _cancel_rest(endpoint, status, release, actor)
     if not _lock(endpoint):
         return cancelled
-    if "schemes" in values:
-        endpoint_secrets.check(endpoint, values["schemes"])
-    changed = _set_fields(endpoint, values, actor)
-    if status is not None and (cancelled or _is_new(endpoint, status, status_reason)):
-        released = {"cancelled": cancelled, **(release or ALL).logged()}
-        _set_status(endpoint, status, status_reason, actor, released)
-        changed = True
-    elif status == "active" and endpoint_lanes.waits(endpoint):
-        _audit("endpoint.resume", endpoint, actor, lane="opened")
-        endpoint_lanes.open_again(endpoint)
-        changed = True
-    if not changed:
+    fitted = _fitted(endpoint, settings, keyring, values, status)
+    changed = endpoint_changes.apply(endpoint, keyring, fitted, actor)
+    if changed & LIMITS:
+        endpoint_lanes.limit(endpoint)
+    if "url" in changed:
+        endpoint_status.follow_url(endpoint, settings, actor)
+    released = {"cancelled": cancelled, **(release or ALL).logged()}
+    changed_status = _set_status(endpoint, status, status_reason, actor, released)
+    if not (changed or changed_status):
         db.session.rollback()
         return cancelled
     db.session.commit()
@@ -163,12 +170,13 @@ def delete(endpoint: Endpoint, *, actor: str) -> None:
     endpoint_id = endpoint.id
     if _lock(endpoint):
         endpoint.deleted_at = datetime.now(UTC)
-        _audit("endpoint.delete", endpoint, actor, url=_logged("url", endpoint.url))
+        url = endpoint_changes.logged("url", endpoint.url)
+        audit.record_endpoint("endpoint.delete", endpoint, actor, url=url)
         db.session.flush()
         endpoint_lanes.close(endpoint, DELETED, deleted=True)
         db.session.commit()
-    with psycopg_connection() as connection:
-        deliveries.cancel_endpoint(connection, endpoint_id, DELETED)
+    with psycopg_connection() as connection:  # what is left is cancelled by the workers on sight
+        deliveries.cancel_endpoint(connection, endpoint_id, DELETED, within_s=LONGEST_S)
 
 
 def find(tenant_id: UUID | None, endpoint_id: UUID) -> Endpoint | None:
@@ -183,6 +191,21 @@ def find(tenant_id: UUID | None, endpoint_id: UUID) -> Endpoint | None:
     return db.session.scalar(query)
 
 
+def _store(tenant: Tenant, keyring: Keyring, values: dict[str, Any], actor: str) -> Endpoint:
+    """Its row, subscriptions, lane and audit entry."""
+    columns = {n: value for n, value in values.items() if n not in ("event_types", "headers")}
+    endpoint = Endpoint(tenant=tenant, **columns)
+    db.session.add(endpoint)
+    db.session.flush()
+    endpoint.headers = endpoint_headers.seal(endpoint, keyring, values["headers"])
+    endpoint_changes.subscribe(endpoint, values["event_types"])
+    endpoint_lanes.make(endpoint)
+    stated = {n: values[n] for n in ("url", "event_types", "headers", "ca_pem") if values[n]}
+    detail = {n: endpoint_changes.logged(n, value) for n, value in stated.items()}
+    audit.record_endpoint("endpoint.create", endpoint, actor, **detail)
+    return endpoint
+
+
 def _update_status(
     endpoint: Endpoint, actor: str, status: str, reason: str | None, release: Release | None = None
 ) -> int:
@@ -192,24 +215,42 @@ def _update_status(
     )
 
 
-def _check_status(status: str | None, reason: str | None, release: Release | None) -> None:
-    if status is not None and status not in _ACTIONS:
-        raise EndpointError("status", f"{echo(status)} is not one of {', '.join(_ACTIONS)}")
-    if reason is not None and status not in ("paused", "disabled"):
-        raise EndpointError("status_reason", "give it with the status paused or disabled")
-    check_reason(reason)
-    if release is not None and status != "active":
-        raise EndpointError("release", "give it with the status active")
-    check_release(release or ALL)
+def _fitted(
+    endpoint: Endpoint,
+    settings: Settings,
+    keyring: Keyring,
+    values: dict[str, Any],
+    status: str | None,
+) -> dict[str, Any]:
+    """The values as they are stored; EndpointError when they do not go with the endpoint's."""
+    try:
+        endpoint_status.check_proven(endpoint, settings, values, status)
+        if "schemes" in values:
+            endpoint_secrets.check(endpoint, values["schemes"])
+        headers = endpoint_headers.changed(endpoint, keyring, values)
+    except EndpointError:
+        db.session.rollback()
+        raise
+    return values if headers is None else {**values, "headers": headers}
 
 
-def _cancel_rest(endpoint: Endpoint, status: str | None, release: Release | None) -> int:
+def _cancel_rest(
+    endpoint: Endpoint, status: str | None, release: Release | None, actor: str
+) -> int:
     """Cancel what is not released while the lane is still closed."""
     if status != "active" or release in (None, ALL) or not _lock(endpoint):
         return 0
     endpoint_id, is_closed = endpoint.id, endpoint.status != "active"
     db.session.rollback()  # many transactions follow; no lock may be held meanwhile
-    return cancel_rest(endpoint_id, release or ALL) if is_closed else 0
+    if not is_closed or release is None:
+        return 0
+    try:
+        return cancel_rest(endpoint_id, release)
+    except Unfinished as unfinished:
+        detail = {"cancelled": unfinished.cancelled, **release.logged()}
+        audit.record_endpoint("endpoint.release", endpoint, actor, **detail)
+        db.session.commit()
+        raise
 
 
 def _lock(endpoint: Endpoint) -> bool:
@@ -223,70 +264,21 @@ def _lock(endpoint: Endpoint) -> bool:
     return True
 
 
-def _value(endpoint: Endpoint, field: str) -> Any:
-    if field == "event_types":
-        return [s.pattern for s in endpoint.subscriptions]
-    return getattr(endpoint, field)
-
-
-def _logged(field: str, value: Any) -> Any:
-    """A field for the audit log, where a URL's query, often a token, does not belong."""
-    return value.partition("?")[0] if field == "url" else value
-
-
-def _subscription(endpoint: Endpoint, pattern: str) -> Subscription:
-    return Subscription(tenant_id=endpoint.tenant_id, endpoint_id=endpoint.id, pattern=pattern)
-
-
-def _subscribe(endpoint: Endpoint, patterns: list[str]) -> None:
-    """Keep the subscriptions that stay, so that their ids do."""
-    kept = [s for s in endpoint.subscriptions if s.pattern in patterns]
-    new = set(patterns) - {s.pattern for s in kept}
-    endpoint.subscriptions = kept + [_subscription(endpoint, pattern) for pattern in sorted(new)]
-
-
-def _set_fields(endpoint: Endpoint, values: dict[str, Any], actor: str) -> bool:
-    before = {name: _value(endpoint, name) for name in values}
-    changes = {n: new for n, new in values.items() if before[n] != new}
-    if not changes:
-        return False
-    for name, new in changes.items():
-        if name == "event_types":
-            _subscribe(endpoint, new)
-        else:
-            setattr(endpoint, name, new)
-    endpoint.updated_at = datetime.now(UTC)
-    detail = {n: [_logged(n, before[n]), _logged(n, new)] for n, new in changes.items()}
-    _audit("endpoint.update", endpoint, actor, **detail)
-    db.session.flush()
-    if changes.keys() & {"max_in_flight", "rate_limit", "rate_burst"}:
-        endpoint_lanes.limit(endpoint)
-    if "url" in changes and endpoint.status == "active":
-        endpoint_lanes.open_again(endpoint)  # its failures were another receiver's
-    return True
-
-
-def _is_new(endpoint: Endpoint, status: str, reason: str | None) -> bool:
-    return status != endpoint.status or reason not in (None, endpoint.status_reason)
-
-
 def _set_status(
-    endpoint: Endpoint, status: str, reason: str | None, actor: str, released: dict[str, Any]
-) -> None:
-    if status != "active":
-        reason = reason or f"{status} by {actor}"
-    endpoint.status, endpoint.status_reason = status, reason
-    endpoint.status_evidence = None
-    endpoint.status_changed_at = endpoint.updated_at = datetime.now(UTC)
-    detail = released if reason is None else {"reason": reason}
-    _audit(f"endpoint.{_ACTIONS[status]}", endpoint, actor, **detail)
-    db.session.flush()
-    if reason is None:
+    endpoint: Endpoint,
+    status: str | None,
+    reason: str | None,
+    actor: str,
+    released: dict[str, Any],
+) -> bool:
+    """Whether anything is done for it: active also means a lane that does not wait."""
+    if status is None:
+        return False
+    if released["cancelled"] or endpoint_status.is_new(endpoint, status, reason):
+        endpoint_status.change(endpoint, status, reason, actor, released)
+        return True
+    if status == "active" and endpoint_lanes.waits(endpoint):
+        audit.record_endpoint("endpoint.resume", endpoint, actor, lane="opened")
         endpoint_lanes.open_again(endpoint)
-    else:
-        endpoint_lanes.close(endpoint, reason)
-
-
-def _audit(action: str, endpoint: Endpoint, actor: str, **detail: Any) -> None:
-    subject = ids.encode(ids.ENDPOINT, endpoint.id)
-    audit.record(action, subject, actor=actor, tenant_id=endpoint.tenant_id, **detail)
+        return True
+    return False

@@ -7,8 +7,11 @@ transaction that inserts deliveries and moves the row on, so a crash loses and r
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -17,6 +20,7 @@ from webhooks.db import INDEXES_ONLY, retry_tx, transaction
 
 CHUNK = 1_000
 MOST_TENANTS = 100
+WITHDRAWN_AT_ONCE = 20
 
 # A loose index scan: one probe per tenant that has any, however many it has.
 TENANTS = """
@@ -57,6 +61,32 @@ DELETE FROM webhooks.fanouts
 WHERE tenant_id = %(tenant)s AND event_id = %(event)s AND shard = %(shard)s
 """
 
+# Of events accepted before a time, those that an endpoint has yet to get its delivery of.
+TO_COME = """
+SELECT f.event_id FROM webhooks.fanouts f JOIN webhooks.endpoints e ON e.tenant_id = f.tenant_id
+WHERE e.id = %(endpoint)s AND e.id = ANY (f.endpoint_ids[f.expanded + 1 :])
+  AND f.event_id < webhooks.uuid7_floor(greatest(%(before)s::timestamptz, 'epoch'))
+ORDER BY f.event_id LIMIT %(rows)s
+"""
+
+# As if it had been the next in turn, so that what is told of the progress stays true.
+WITHDRAW = """
+WITH moved AS (
+    UPDATE webhooks.fanouts f
+    SET endpoint_ids = endpoint_ids[: expanded] || e.id
+                       || array_remove(endpoint_ids[expanded + 1 :], e.id),
+        expanded = expanded + 1
+    FROM webhooks.endpoints e
+    WHERE e.id = %(endpoint)s AND f.tenant_id = e.tenant_id AND f.event_id = ANY (%(events)s)
+      AND e.id = ANY (f.endpoint_ids[f.expanded + 1 :])
+    RETURNING f.shard, f.tenant_id, f.event_id, f.event_type
+)
+INSERT INTO webhooks.deliveries
+    (shard, tenant_id, event_id, endpoint_id, event_type, status, reason, finished_at)
+SELECT shard, tenant_id, event_id, %(endpoint)s, event_type, 'cancelled', %(reason)s, now()
+FROM moved
+"""
+
 PROGRESS = """
 SELECT expanded, cardinality(endpoint_ids) FROM webhooks.fanouts
 WHERE tenant_id = %s AND event_id = %s
@@ -87,6 +117,19 @@ def expand(connection: psycopg.Connection) -> int:
     return 0
 
 
+def withdraw(
+    connection: psycopg.Connection, endpoint_id: UUID, reason: str, before: datetime
+) -> Iterator[int]:
+    """Cancel what is still to come to an endpoint of events accepted before a time.
+
+    Each gets its delivery now, cancelled for ``reason``; a few fan-outs in a transaction,
+    and how many each. Where today's partition is missing, psycopg's CheckViolation.
+    """
+    values = {"endpoint": endpoint_id, "before": before, "rows": WITHDRAWN_AT_ONCE}
+    while events := retry_tx(lambda: _to_come(connection, values)):
+        yield retry_tx(partial(_withdraw, connection, endpoint_id, reason, events))
+
+
 def progress(connection: psycopg.Connection, tenant_id: UUID, event_id: UUID) -> Progress | None:
     """How far an event's fan-out is, or None: every matching endpoint has its delivery."""
     row = connection.execute(PROGRESS, [tenant_id, event_id]).fetchone()
@@ -109,3 +152,16 @@ def _expand(connection: psycopg.Connection, tenant_id: UUID) -> int:
         inserted = connection.execute(INSERT, values).rowcount
         connection.execute(FINISH if last else ADVANCE, values)
         return inserted
+
+
+def _to_come(connection: psycopg.Connection, values: dict[str, Any]) -> list[UUID]:
+    with transaction(connection, *INDEXES_ONLY):
+        return [row[0] for row in connection.execute(TO_COME, values)]
+
+
+def _withdraw(
+    connection: psycopg.Connection, endpoint_id: UUID, reason: str, events: list[UUID]
+) -> int:
+    values = {"endpoint": endpoint_id, "reason": reason, "events": events}
+    with transaction(connection, *INDEXES_ONLY):
+        return connection.execute(WITHDRAW, values).rowcount

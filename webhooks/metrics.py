@@ -40,6 +40,13 @@ TICKED = Gauge(
 )
 
 
+BEATEN = Gauge(
+    "webhooks_beaten_monotonic_seconds",
+    "When the worker last renewed its lease in the database, by the monotonic clock",
+    multiprocess_mode="livemin",
+)
+
+
 def count_attempts(outcomes: Iterable[Outcome]) -> None:
     """Add settled outcomes to their counters and to the histogram of durations."""
     errors: Counts[ErrorClass | None] = Counts()
@@ -56,10 +63,19 @@ def exposition() -> bytes:
     return generate_latest(_registry())
 
 
-def oldest_tick_age_s() -> float | None:
-    """Seconds since the slowest live dispatcher ticked; None before the first tick."""
-    ticked = _registry().get_sample_value("webhooks_ticked_monotonic_seconds")
-    return None if ticked is None else time.monotonic() - ticked
+def oldest_tick_age_s() -> float:
+    """Seconds since the slowest live dispatcher ticked; infinity before the first tick."""
+    return _age_s("webhooks_ticked_monotonic_seconds")
+
+
+def oldest_beat_age_s() -> float:
+    """Seconds since any live worker last reached the database; infinity before it did."""
+    return _age_s("webhooks_beaten_monotonic_seconds")
+
+
+def _age_s(gauge: str) -> float:
+    read = _registry().get_sample_value(gauge)
+    return time.monotonic() - read if read else float("inf")
 
 
 def _registry() -> CollectorRegistry:

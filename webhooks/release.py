@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -12,11 +13,14 @@ from uuid import UUID
 
 import psycopg
 
-from webhooks import deliveries
+from webhooks import deliveries, fanouts
 from webhooks.endpoint_fields import EndpointError
 from webhooks.field_error import echo
+from webhooks.partitions import make_partitions
 from webhooks.web_database import psycopg_connection
 
+# Whoever asked waits for it, and proxies seldom wait for longer than 30 s.
+LONGEST_S = 10.0
 NOT_RELEASED = "not released when the endpoint was resumed"
 
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
@@ -32,6 +36,17 @@ class Mode(StrEnum):
     ALL = "all"
     SINCE = "since"
     NONE = "none"
+
+
+class Unfinished(RuntimeError):
+    """There was too much for one request: the endpoint stays closed, and asking again goes on."""
+
+    def __init__(self, cancelled: int) -> None:
+        super().__init__(
+            f"{cancelled:,} deliveries that are not released are cancelled, and there are more; "
+            "the endpoint is not resumed yet: ask for it again to go on"
+        )
+        self.cancelled = cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +97,26 @@ def cancel_rest(endpoint_id: UUID, release: Release) -> int:
     """Cancel what waits for an endpoint and is not released; answers how many.
 
     Its lane must be closed. Many small transactions, so the caller should hold none. After
-    a crash the endpoint is still closed, and doing it again finishes.
+    a crash, and after Unfinished, the endpoint is still closed, and doing it again goes on.
     """
     if release.mode is Mode.ALL:
         return 0
+    total, until = 0, time.monotonic() + LONGEST_S
     with psycopg_connection() as connection:
-        before = release.since or _now(connection)
-        return deliveries.cancel_endpoint(connection, endpoint_id, NOT_RELEASED, before)
+        for cancelled in _cancel(connection, endpoint_id, release):
+            total += cancelled
+            if time.monotonic() >= until:
+                raise Unfinished(total)
+    return total
+
+
+def _cancel(connection: psycopg.Connection, endpoint_id: UUID, release: Release) -> Iterator[int]:
+    """Chunk by chunk. What workers make of open fan-outs meanwhile, the second look finds."""
+    make_partitions(connection)
+    before = release.since or _now(connection)
+    yield from fanouts.withdraw(connection, endpoint_id, NOT_RELEASED, before)
+    before = release.since or _now(connection)
+    yield from deliveries.cancel_chunks(connection, endpoint_id, NOT_RELEASED, before)
 
 
 def _now(connection: psycopg.Connection) -> datetime:

@@ -31,7 +31,18 @@ class KeyringError(ValueError):
 
 
 class SecretError(ValueError):
-    """A stored secret cannot be decrypted: unknown key id, or another row's ciphertext."""
+    """A stored secret cannot be decrypted: it is damaged, or another row's."""
+
+
+class UnknownKeyError(SecretError):
+    """A stored secret was encrypted with a key that the keyring lacks: put it back, and it reads.
+
+    ``key_id`` is that key's.
+    """
+
+    def __init__(self, place: Place, key_id: str) -> None:
+        super().__init__(f"{place.table} {place.row_id}: no key {key_id!r} in the keyring")
+        self.key_id = key_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +64,7 @@ class Keyring:
     def __init__(self, keys: Sequence[tuple[str, bytes]]) -> None:
         if not keys:
             raise KeyringError("WEBHOOKS_KEYRING is not set; give id:base64 of 32 random bytes")
-        self._current = keys[0][0]
+        self.current = keys[0][0]
         self._keys = dict(keys)
         self._ciphers = {key_id: AESGCM(key) for key_id, key in keys}
 
@@ -78,28 +89,33 @@ class Keyring:
         key_id = key_id or f"k{os.urandom(4).hex()}"
         return f"{key_id}:{base64.b64encode(os.urandom(KEY_BYTES)).decode()}"
 
+    @property
+    def key_ids(self) -> tuple[str, ...]:
+        """The ids of all keys, the current one's first."""
+        return tuple(self._keys)
+
     def encrypt(self, place: Place, plaintext: bytes) -> str:
         """Encrypt with the current key and a fresh random nonce."""
         nonce = os.urandom(NONCE_BYTES)
-        sealed = self._ciphers[self._current].encrypt(nonce, plaintext, place.associated_data())
-        return f"{VERSION}:{self._current}:{_b64(nonce)}:{_b64(sealed)}"
+        sealed = self._ciphers[self.current].encrypt(nonce, plaintext, place.associated_data())
+        return f"{VERSION}:{self.current}:{_b64(nonce)}:{_b64(sealed)}"
 
     def decrypt(self, place: Place, stored: str) -> bytes:
-        """Decrypt what ``encrypt`` wrote for the same place; SecretError otherwise."""
-        version, _, rest = stored.partition(":")
-        key_id, _, rest = rest.partition(":")
-        nonce, _, sealed = rest.partition(":")
-        if version != VERSION or key_id not in self._ciphers:
-            raise SecretError(
-                f"{place.table} {place.row_id}: no key {key_id[:32]!r} in the keyring"
-            )
+        """Decrypt what ``encrypt`` wrote for the same place.
+
+        Raises UnknownKeyError when its key is not in the keyring, SecretError when it is damaged.
+        """
+        key_id = key_id_of(stored)
+        if key_id is not None and key_id not in self._ciphers:
+            raise UnknownKeyError(place, key_id)
         try:
-            return self._ciphers[key_id].decrypt(
+            _, _, nonce, sealed = stored.split(":")
+            return self._ciphers[key_id or ""].decrypt(
                 base64.b64decode(nonce, validate=True),
                 base64.b64decode(sealed, validate=True),
                 place.associated_data(),
             )
-        except (InvalidTag, binascii.Error, ValueError) as error:
+        except (InvalidTag, KeyError, ValueError) as error:
             raise SecretError(
                 f"{place.table} {place.row_id}: the stored secret does not decrypt"
             ) from error
@@ -110,6 +126,13 @@ class Keyring:
             HKDF(SHA256(), KEY_BYTES, salt=None, info=purpose.encode()).derive(key)
             for key in self._keys.values()
         ]
+
+
+def key_id_of(stored: str) -> str | None:
+    """The id of the key that a ciphertext names; None when it is no ciphertext of ours."""
+    version, _, rest = stored.partition(":")
+    key_id = rest.partition(":")[0]
+    return key_id if version == VERSION and KEY_ID.fullmatch(key_id) else None
 
 
 def _parse_key(number: int, part: str) -> tuple[str, bytes]:

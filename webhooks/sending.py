@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib.metadata import version
 from uuid import UUID
 
-from webhooks import ids, signing
+from webhooks import custom_headers, ids, ownership, signing
 from webhooks.attempt import Claim, ErrorClass, Headers, Outcome, Target
 from webhooks.lanes import THROTTLED
 from webhooks.secrets import Keyring, Place, SecretError
@@ -40,12 +40,14 @@ StoredSecrets = tuple[tuple[UUID, str], ...]
 
 
 class Sender:
-    """Makes signed requests; keeps the keys of the endpoints used last decrypted."""
+    """Makes signed requests; keeps keys and headers of the endpoints used last decrypted."""
 
     def __init__(self, settings: Settings, keyring: Keyring) -> None:
         self._connect_timeout_s = settings.connect_timeout_s
         self._keyring = keyring
+        self._origin = ownership.origin_headers(settings)
         self._signer = lru_cache(KEPT_SIGNERS)(self._make_signer)
+        self._custom = lru_cache(KEPT_SIGNERS)(self._read_custom)
 
     def prepare(self, claim: Claim, now: Callable[[], float]) -> Request | Outcome:
         """The request to send, signed as of ``now()`` (Unix seconds).
@@ -65,13 +67,19 @@ class Sender:
             signer = self._signer(target.tenant_id, target.schemes, target.secrets)
         except (SecretError, signing.SigningSecretError, signing.SchemeError) as error:
             return _unsendable(f"the signing secret cannot be used: {error}", target.url)
+        try:
+            custom = self._custom(target.tenant_id, target.endpoint_id, target.headers)
+        except ValueError as error:  # SecretError is one
+            return _unsendable(f"the custom headers cannot be used: {error}", target.url)
+        own = _headers(claim, target, signer, payload, int(now()))
         return Request(
             key=claim.delivery_id,
             url=target.url,
-            headers=_headers(claim, target, signer, payload, int(now())),
+            headers=own + self._origin + custom,
             body=payload,
             connect_timeout_s=min(self._connect_timeout_s, target.timeout_s),
             timeout_s=target.timeout_s,
+            ca_pem=target.ca_pem,
         )
 
     def _make_signer(
@@ -90,6 +98,12 @@ class Sender:
         text = self._keyring.decrypt(place, stored).decode("utf-8", "replace")
         return signing.import_secret(text)
 
+    def _read_custom(self, tenant_id: UUID, endpoint_id: UUID, stored: str | None) -> Headers:
+        if stored is None:
+            return ()
+        place = Place("endpoints", tenant_id, endpoint_id, "headers")
+        return custom_headers.load(self._keyring.decrypt(place, stored))
+
 
 def outcome(response: Response, now: Callable[[], float] = time.time) -> Outcome:
     """What a response means for its delivery (``now()``: Unix seconds, for Retry-After dates)."""
@@ -104,7 +118,7 @@ def outcome(response: Response, now: Callable[[], float] = time.time) -> Outcome
         url=response.request.url,
         peer=response.peer,
         timings=response.timings,
-        request_headers=response.request.headers,
+        request_headers=custom_headers.recorded(response.request.headers),
         response_headers=_kept(response.headers),
         body=response.body,
         truncated=response.truncated,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,6 +14,8 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 PREFIX = "WEBHOOKS_"
 # A mistyped WEBHOOKS_KEYRING must not show up with its value.
 SECRETIVE = re.compile(r"KEY|SECRET|PASS|TOKEN|URL")
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+HOST_NAME = re.compile(rf"(?!.{{254}}){_LABEL}(?:\.{_LABEL})*", re.IGNORECASE | re.ASCII)
 
 
 class SettingsError(ValueError):
@@ -21,11 +23,20 @@ class SettingsError(ValueError):
 
 
 def _setting(
-    env: str, default: Any, *, secret: bool = False, low: float = 0, high: float = 1e9
-) -> Any:
-    """A field read from ``env``; numbers must lie in [low, high]."""
-    meta = {"env": env, "secret": secret, "low": low, "high": high}
+    env: str, default: Any, *, secret: bool = False, low: float = 0, high: float = 1e9,
+    item: Callable[[str], Any] = ipaddress.ip_network, items: str = "networks such as 10.0.0.0/8",
+) -> Any:  # fmt: skip
+    """A field read from ``env``; numbers must lie in [low, high], lists hold ``item``s."""
+    meta = {"env": env, "secret": secret, "low": low, "high": high, "item": item, "items": items}
     return field(default=default, repr=not secret, metadata=meta)
+
+
+def _host_rule(text: str) -> str:
+    """A host name, or ``*.`` and one for all names below it, in lower case; ValueError."""
+    rule = text.lower().removesuffix(".")
+    if not HOST_NAME.fullmatch(rule.removeprefix("*.")):
+        raise ValueError
+    return rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +51,12 @@ class Settings:
     allow_http: bool = _setting("WEBHOOKS_ALLOW_HTTP", False)
     allow_cidrs: tuple[Network, ...] = _setting("WEBHOOKS_ALLOW_CIDRS", ())
     deny_cidrs: tuple[Network, ...] = _setting("WEBHOOKS_DENY_CIDRS", ())
+    deny_hosts: tuple[str, ...] = _setting(
+        "WEBHOOKS_DENY_HOSTS", (), item=_host_rule,
+        items="host names such as hooks.example.com or *.example.com",
+    )  # fmt: skip
+    origin: str = _setting("WEBHOOKS_ORIGIN", "")
+    ownership_proof: str = _setting("WEBHOOKS_OWNERSHIP_PROOF", "off")
     trusted_proxies: int = _setting("WEBHOOKS_TRUSTED_PROXIES", 0, high=10)
     log_level: str = _setting("WEBHOOKS_LOG_LEVEL", "info")
 
@@ -101,10 +118,26 @@ class Settings:
             raise SettingsError(
                 f"WEBHOOKS_TRANSPORT={self.transport!r}: give auto, curl or requests"
             )
+        self._check_proof()
         if self.heartbeat_s * 2 > self.lease_s:
             raise SettingsError(
                 f"WEBHOOKS_HEARTBEAT_S={self.heartbeat_s:g}: at most half of WEBHOOKS_LEASE_S "
                 f"({self.lease_s:g})"
+            )
+
+    def _check_proof(self) -> None:
+        if self.ownership_proof not in ("off", "options", "challenge"):
+            raise SettingsError(
+                f"WEBHOOKS_OWNERSHIP_PROOF={self.ownership_proof!r}: give off, options or challenge"
+            )
+        if self.origin and not HOST_NAME.fullmatch(self.origin):
+            raise SettingsError(
+                f"WEBHOOKS_ORIGIN={self.origin[:80]!r}: give a host name, such as hooks.example.com"
+            )
+        if self.ownership_proof == "options" and not self.origin:
+            raise SettingsError(
+                "WEBHOOKS_OWNERSHIP_PROOF='options' needs WEBHOOKS_ORIGIN: the host name that "
+                "this installation is known by, such as hooks.example.com"
             )
 
 
@@ -132,9 +165,7 @@ def _parse(name: str, text: str, default: Any, meta: Mapping[str, Any]) -> Any:
                 raise ValueError
             return number
         if isinstance(default, tuple):
-            return tuple(
-                ipaddress.ip_network(part.strip()) for part in text.split(",") if part.strip()
-            )
+            return tuple(meta["item"](part.strip()) for part in text.split(",") if part.strip())
     except (KeyError, ValueError) as error:
         raise SettingsError(f"{name}={shown}: give {_expected(default, meta)}") from error
     return text
@@ -144,7 +175,7 @@ def _expected(default: Any, meta: Mapping[str, Any]) -> str:
     if isinstance(default, bool):
         return "true or false"
     if isinstance(default, tuple):
-        return "networks such as 10.0.0.0/8, separated by commas"
+        return f"{meta['items']}, separated by commas"
     kind = "a whole number" if isinstance(default, int) else "a number"
     return f"{kind} from {meta['low']:g} to {meta['high']:g}"
 

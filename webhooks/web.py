@@ -45,7 +45,11 @@ def check_settings() -> None:
 def app() -> Flask:
     """The application, with logging set up as in every process."""
     from webhooks.app import create_app
+    from webhooks.prover import Prover
 
     settings = Settings.from_env(os.environ)
     logs.setup(settings.log_level)
-    return create_app(settings)
+    made = create_app(settings)
+    # Here, as the application itself never sends.
+    made.extensions["webhooks_prover"] = Prover(settings, made.extensions["webhooks_keyring"])
+    return made

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
 HEALTHY_TICK_S = 10.0
+BEAT_RESERVE_S = 1.0
 GC_THRESHOLD = 20_000
 
 worker_class = "webhooks.worker.DeliveryWorker"
@@ -98,7 +99,7 @@ def child_exit(server: Any, worker: Any) -> None:
 
 
 class DeliveryWorker(ThreadWorker):
-    """Runs a Dispatcher beside gunicorn's own loop, which serves /healthz and /metrics."""
+    """Runs a Dispatcher beside gunicorn's own loop, which serves the pages of ``application``."""
 
     _dispatcher: Dispatcher | None = None
     _drain: threading.Thread | None = None
@@ -162,17 +163,34 @@ def _make_dispatcher(settings: Settings) -> Dispatcher:
 def application(
     environ: dict[str, Any], start_response: Callable[[str, list[tuple[str, str]]], Any]
 ) -> Iterable[bytes]:
-    """The worker's own pages: /healthz (every dispatcher ticks) and /metrics."""
+    """The worker's own pages, for all processes of its master: /healthz, /livez, /metrics."""
     from webhooks import metrics
 
     path = environ.get("PATH_INFO")
-    if path == "/healthz":
-        age = metrics.oldest_tick_age_s()
-        healthy = age is not None and age < HEALTHY_TICK_S
-        status, body = ("200 OK", b"ok\n") if healthy else ("503 Service Unavailable", b"stalled\n")
+    if path in ("/healthz", "/livez"):
+        fault = _stalled()
+        if path == "/healthz":
+            fault = fault or _database_away()
+        status = "503 Service Unavailable" if fault else "200 OK"
+        body = f"{fault or 'ok'}\n".encode()
     elif path == "/metrics":
         status, body = "200 OK", metrics.exposition()
     else:
-        status, body = "404 Not Found", b"/healthz and /metrics are here\n"
+        status, body = "404 Not Found", b"/healthz, /livez and /metrics are here\n"
     start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
     return [body]
+
+
+def _stalled() -> str:
+    """Which of them does not go round, or ""."""
+    from webhooks import metrics
+
+    return "" if metrics.oldest_tick_age_s() < HEALTHY_TICK_S else "a dispatcher is stalled"
+
+
+def _database_away() -> str:
+    """Whether one of them has missed two beats: it claims and sends nothing then."""
+    from webhooks import metrics
+
+    patience_s = 2 * Settings.from_env(os.environ).heartbeat_s + BEAT_RESERVE_S
+    return "" if metrics.oldest_beat_age_s() < patience_s else "the database does not answer"

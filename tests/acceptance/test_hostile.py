@@ -13,6 +13,7 @@ import pytest
 import trustme
 from psycopg.rows import dict_row
 
+from tests.chaos import no_dns
 from tests.rawserver import Peer, RawServer, Script, raw, replies, reply, silent
 from tests.recorder import Recorder, verify
 from tests.stack import Stack, eventually, free_port
@@ -22,6 +23,8 @@ pytestmark = pytest.mark.acceptance
 
 EVENTS = 4
 MOST_GROWTH_KB = 20_000
+# RFC 6761 section 6.4: never a name.
+NO_NAME = "receiver.invalid"
 # Two tries at most, so that each kind of failure is also seen to be retried.
 ENV = {
     "WEBHOOKS_RETRY_BASE_S": "0.1",
@@ -88,10 +91,21 @@ WHERE d.finished_at = 'infinity' AND d.endpoint_id <> ALL(%s)
 """
 
 
+@pytest.fixture
+def names_asked(tmp_path: Path) -> Path:
+    """A file with a line for each name that a process wanted to look up."""
+    return tmp_path / "names"
+
+
 @pytest.fixture(params=["curl", "requests"])
-def stack(database_url: str, request: pytest.FixtureRequest) -> Iterator[Stack]:
-    """Web and worker, sending over the named transport."""
-    with Stack(database_url, {**ENV, "WEBHOOKS_TRANSPORT": request.param}) as running:
+def stack(database_url: str, request: pytest.FixtureRequest, names_asked: Path) -> Iterator[Stack]:
+    """Web and worker, sending over the named transport; no DNS server is asked."""
+    env = {
+        "WEBHOOKS_TRANSPORT": request.param,
+        "PYTHONPATH": str(Path(next(iter(no_dns.__path__)))),
+        "NAMES_ASKED": str(names_asked),
+    }
+    with Stack(database_url, ENV | env) as running:
         running.start_web()
         yield running
 
@@ -130,8 +144,7 @@ def register_hostile(
     add("redirect", serve(replies(moved)), "redirect", 302)
     add("unknown CA", serve(replies(reply(200)), untrusted()), "tls", None)
     add("refused", f"http://127.0.0.1:{free_port()}/hook", "connect", None)
-    # RFC 6761 section 6.4: never a name.
-    add("no name", "http://receiver.invalid/hook", "dns", None)
+    add("no name", f"http://{NO_NAME}/hook", "dns", None)
     return found, trap
 
 
@@ -150,7 +163,7 @@ def delivery_ids(stack: Stack) -> list[str]:
     return [ids.encode(ids.DELIVERY, row[0]) for row in rows]
 
 
-def test_hostile_receivers_cost_nobody_else(stack: Stack) -> None:
+def test_hostile_receivers_cost_nobody_else(stack: Stack, names_asked: Path) -> None:
     """Each failure has its own class and is retried, the good endpoint gets all.
 
     W051, W052, W061, W063, W073 and W075.
@@ -187,6 +200,7 @@ def test_hostile_receivers_cost_nobody_else(stack: Stack) -> None:
     assert set(good.counts().values()) == {1}
     assert all(verify(secret, each) for each in good.requests)
     assert trap.connections == 0
+    assert set(names_asked.read_text().split()) == {NO_NAME}
     # Whatever came back can be read: these are JSON documents by now.
     shown = [each for delivery in details for each in delivery["attempts"]]
     assert {each["status_code"] for each in shown} >= {None, 100, 200, 302, 404, 500, 503}

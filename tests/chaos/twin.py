@@ -58,6 +58,7 @@ class Twin:
         self.app = app
         self.model = Model()
         self.hands: list[Claim] = []
+        self.recorded: set[tuple[UUID, UUID, int]] = set()
         for table in TABLES:
             connection.execute(f"DELETE FROM webhooks.{table}".encode())
         for cap in caps:
@@ -108,14 +109,17 @@ class Twin:
         return self.hands if late or not held else held
 
     def settle(self, worker: UUID, claims: list[Claim], how: str) -> None:
-        """Those that are still the worker's change, and are what is answered."""
+        """Those that are still the worker's change; answered are those on record by now."""
         error, code, wait = HOW[how]
         held = [c for c in claims if self.model.holds(worker, c.delivery_id, c.attempt)]
         batch = [Settlement(c, queue.outcome(error, code), WAITS[wait]) for c in claims]
 
         answer = deliveries.settle(self.connection, worker, batch, RULES)
 
-        assert answer == {c.delivery_id for c in held}
+        self.recorded |= {(worker, c.delivery_id, c.attempt) for c in held}
+        assert answer == {
+            c.delivery_id for c in claims if (worker, c.delivery_id, c.attempt) in self.recorded
+        }
         why = f"{'HTTP 410' if how == 'gone' else error}: not retryable"
         for each in held:
             reason = why if error and wait == "none" else None

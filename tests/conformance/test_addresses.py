@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import socket
 import threading
 
@@ -19,6 +20,7 @@ from tests.transports import (
     resolver,
     send,
 )
+from webhooks import resolver as resolving
 from webhooks.addresses import AddressPolicy
 from webhooks.attempt import ErrorClass
 from webhooks.resolver import Resolver
@@ -124,6 +126,52 @@ def test_silent_address_does_not_eat_the_timeout(transport: Transport) -> None:
 
     assert (response.status_code, response.peer) == (200, "127.0.0.1")
     assert response.finished - response.started < 1
+
+
+def test_own_host_names_are_never_dialled(make: Make) -> None:
+    """Row 33: a row that names the installation itself is blocked before any look-up."""
+    asked: list[str] = []
+
+    def look_up(host: str) -> list[str]:
+        asked.append(host)
+        return ["127.0.0.1"]
+
+    own = dataclasses.replace(SETTINGS, deny_hosts=("hooks.example",))
+    transport = make(own, resolver=Resolver(AddressPolicy.from_settings(own), look_up))
+    with RawServer(replies(OK)) as server:
+        response = send(transport, post(server.url(host="hooks.example")))
+    transport.close()
+
+    assert response.error is ErrorClass.BLOCKED_ADDRESS
+    assert (asked, server.connections) == ([], 0)
+
+
+def test_old_answer_serves_while_the_dns_is_silent(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silent name servers cost the first delivery to a known host a moment, the next nothing."""
+    monkeypatch.setattr(resolving, "KEEP_S", 0.0)
+    release = threading.Event()
+    answers = [["127.0.0.1"]]
+
+    def look_up(_host: str) -> list[str]:
+        if not answers:
+            release.wait(10)
+            return []
+        return answers.pop()
+
+    silent_dns = Resolver(AddressPolicy.from_settings(SETTINGS), look_up)
+    transport = make(SETTINGS, resolver=silent_dns)
+    with RawServer(raw(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")) as server:
+        request = post(server.url(host="known.example"), timeout_s=SHORT_S)
+        found = [send(transport, request) for _ in range(3)]
+    release.set()
+    transport.close()
+
+    spent = [response.finished - response.started for response in found]
+    assert [response.status_code for response in found] == [200, 200, 200]
+    assert SHORT_S / 2 <= spent[1] < SHORT_S
+    assert spent[2] < SHORT_S / 2
 
 
 def test_unknown_name(transport: Transport) -> None:

@@ -28,6 +28,8 @@ FIELDS = {
     "rate_limit",
     "timeout_s",
     "schemes",
+    "headers",
+    "ca_certificates",
     "retry_policy",
     "retry_ladder",
     "lane",
@@ -125,6 +127,26 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"retry_policy": {"attempts": 10**30}}, "retry_policy.attempts"),
     ({"retry_policy": {"delays_s": [1, "x"]}}, "retry_policy.delays_s[1]"),
     ({"retry_policy": {"\0": 1}}, "retry_policy.\0"),
+    ({"headers": 5}, "headers"),
+    ({"headers": [["X-A", "b"]]}, "headers"),
+    ({"headers": {"X-A": "1\r\nX-B: 2"}}, "headers.X-A"),
+    ({"headers": {"X A": "v"}}, "headers.X"),
+    ({"headers": {"X-A": "\u0639"}}, "headers.X-A"),
+    ({"headers": {"X-A": "a\0b"}}, "headers.X-A"),
+    ({"headers": {"X-A": 5}}, "headers.X-A"),
+    ({"headers": {"X-A": None}}, "headers.X-A"),
+    ({"headers": {"X-Key": None}}, "headers.X-Key"),
+    ({"headers": {"Host": "h"}}, "headers.Host"),
+    ({"headers": {"Content-Length": "999"}}, "headers.Content-Length"),
+    ({"headers": {"Transfer-Encoding": "chunked"}}, "headers.Transfer-Encoding"),
+    ({"headers": {"Connection": "close"}}, "headers.Connection"),
+    ({"headers": {"webhook-signature": "v1,x"}}, "headers.webhook-signature"),
+    ({"headers": {f"X-{n}": "v" for n in range(101)}}, "headers"),
+    ({"headers": {"X-A": "v" * 9000}}, "headers.X-A"),
+    ({"headers": {f"X-{n}": "v" * 4096 for n in range(4)}}, "headers"),
+    ({"ca_pem": 5}, "ca_pem"),
+    ({"ca_pem": "not a certificate"}, "ca_pem"),
+    ({"ca_certificates": []}, "ca_certificates"),
     ({"event_type": ["a"]}, "event_type"),
     ({"secret": "whsec_x"}, "secret"),
 ]
@@ -133,7 +155,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 def test_a_bad_value_is_refused_by_post_and_by_patch(
     api: Api, connection: psycopg.Connection
 ) -> None:
-    """422 names the field in both; nothing is stored or changed."""
+    """422 names the field in both; nothing is stored or changed (W153, W022)."""
     path = f"/endpoints/{api.endpoint('*')}"
     before = api.get(path).json
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import flask
 import psycopg
@@ -15,7 +17,7 @@ from sqlalchemy import text
 from tests.api import Api, errors
 from tests.queue import one
 from tests.support import KEYRING
-from webhooks import keys, web_database
+from webhooks import health, keys, web_database
 from webhooks.app import create_app
 from webhooks.models import db
 from webhooks.secrets import Keyring, KeyringError
@@ -32,7 +34,14 @@ def away() -> Iterator[Flask]:
         db.engine.dispose()
 
 
-PATHS = ("/healthz", "/api/v1/endpoints", "/api/v1/nowhere", "/nowhere", "/static/app.css")
+PATHS = (
+    "/healthz",
+    "/livez",
+    "/api/v1/endpoints",
+    "/api/v1/nowhere",
+    "/nowhere",
+    "/static/app.css",
+)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -78,11 +87,57 @@ def test_an_odd_request_id_is_replaced(app: Flask, given: str) -> None:
     assert re.fullmatch(r"[0-9a-f]{32}", answer.headers["X-Request-Id"])
 
 
-def test_health_needs_no_database(away: Flask) -> None:
-    """/healthz tells that the process answers, and no more."""
-    answer = away.test_client().get("/healthz")
+def test_the_process_lives_without_its_database_but_is_not_healthy(away: Flask) -> None:
+    """/livez is for who restarts processes: that would not bring the database back (W113)."""
+    live, healthy = (away.test_client().get(path) for path in ("/livez", "/healthz"))
 
-    assert (answer.status_code, answer.json) == (200, {"status": "ok"})
+    assert (live.status_code, live.json) == (200, {"status": "ok"})
+    assert (healthy.status_code, healthy.json) == (
+        503,
+        {"status": "the database does not answer"},
+    )
+
+
+def test_a_database_that_says_nothing_is_not_healthy(
+    app: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer comes in bounded time, and the next question gets its own answer."""
+    monkeypatch.setattr(health, "KEEP_S", 0)
+    client = app.test_client()
+    healthy = client.get("/healthz").status_code
+    with monkeypatch.context() as patched:
+        patched.setattr(health, "QUESTION", b"SELECT pg_sleep(60)")
+        patched.setattr(health, "PATIENCE_S", 0.2)
+        begun = time.monotonic()
+        silent = client.get("/healthz").status_code
+        took_s = time.monotonic() - begun
+        patched.setattr(health, "QUESTION", b"SELECT 1 / 0")
+        odd = client.get("/healthz").status_code
+
+    assert (healthy, silent, odd, client.get("/healthz").status_code) == (200, 503, 503, 200)
+    assert 0.2 <= took_s < 1
+
+
+def test_the_database_is_asked_once_however_many_want_to_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """/healthz needs no key: it must not be a way to keep the database busy."""
+    asked: list[int] = []
+
+    def ask() -> bool:
+        asked.append(len(asked))
+        time.sleep(0.05)
+        return len(asked) < 2
+
+    monkeypatch.setattr(health, "KEEP_S", 0.3)
+    verdict = health.Verdict(ask)
+    with ThreadPoolExecutor(20) as pool:
+        first = list(pool.map(lambda _: verdict(), range(40)))
+    once = len(asked)
+    time.sleep(0.35)
+
+    assert (set(first), once) == ({True}, 1)
+    assert (verdict(), verdict(), len(asked)) == (False, False, 2)
 
 
 def test_an_unknown_api_route_is_a_problem(app: Flask) -> None:

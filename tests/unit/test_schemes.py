@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import re
+import string
 import time
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ SHARED = "whsec_" + base64.b64encode(hashlib.sha256(b"shared").digest()).decode(
 OLDER = "whsec_" + base64.b64encode(hashlib.sha256(b"older").digest()).decode()
 SEED = bytes.fromhex(VECTORS["rfc9421"][0]["seed_hex"])
 PAIR = "whsk_" + base64.b64encode(SEED).decode()
+PUBLIC = VECTORS["standard_webhooks_v1a"][-1]["pk"]  # of the same seed (RFC 8032, test 1)
 
 
 def message(body: bytes = BODY, timestamp: int = NOW, message_id: str = ID) -> Message:
@@ -258,6 +260,19 @@ def test_several_schemes_send_their_headers_together() -> None:
         assert "webhook-id" in names
 
 
+@pytest.mark.parametrize("scheme", ["github", "shopify", "slack", "stripe"])
+def test_a_secret_for_another_scheme_changes_nothing_for_a_text(scheme: str) -> None:
+    """Who moves on to Standard Webhooks adds a whsec_; the old receiver's text goes on."""
+    before = signed(scheme, "its own secret")
+    texts = {"sec_2": SHARED, "sec_1": "its own secret"}
+    secrets = [(name, signing.import_secret(text)) for name, text in texts.items()]
+
+    both = dict(Signer([scheme, "standard"], secrets).headers(message()))
+
+    assert before.items() <= both.items()
+    signing.verify([SHARED], both, BODY, NOW)
+
+
 @pytest.mark.parametrize("scheme", Scheme)
 def test_a_scheme_without_a_key_is_refused(scheme: Scheme) -> None:
     """Nothing goes out unsigned: each scheme names the kind that it needs (W010)."""
@@ -360,15 +375,41 @@ def test_any_flipped_bit_fails(data: st.DataObject) -> None:
         signing.verify([public], changed, bytes(value) if name == "body" else BODY, NOW)
 
 
+def test_a_signature_has_one_spelling() -> None:
+    """The spare bits of its last base64 digit are nothing: another digit there is refused."""
+    headers = signed("standard", PAIR)
+    public = signing.show_public(signing.import_secret(PAIR).public or b"")
+    signature = headers["webhook-signature"].removeprefix("v1a,")
+    bits = base64.b64decode(signature)
+    digits = (string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/").replace(
+        signature[-3], ""
+    )
+    others = [
+        other for digit in digits if base64.b64decode(other := f"{signature[:-3]}{digit}==") == bits
+    ]
+
+    assert len(others) == 15
+    for other in others:
+        with pytest.raises(SignatureError):
+            signing.verify([public], headers | {"webhook-signature": f"v1a,{other}"}, BODY, NOW)
+
+
 DIAGNOSES = [
     ("right", lambda h, b: (SHARED, h, b, NOW), None, ""),
     ("missing", lambda h, b: (SHARED, {}, b, NOW), "headers", "webhook-id is missing"),
+    ("other scheme", lambda h, b: (SHARED, {"Stripe-Signature": "t=1"}, b, NOW), "headers",
+     "signed in the form of Stripe"),
     ("old", lambda h, b: (SHARED, h, b, NOW + 900), "timestamp", "900 s old"),
     ("form", lambda h, b: (SHARED.replace("=", ""), h, b, NOW), "secret", "padding"),
     ("other key", lambda h, b: (OLDER, h, b, NOW), "signature", "another secret"),
     ("spaces", lambda h, b: (SHARED, h, json.dumps(json.loads(b)).encode(), NOW), "signature",
      "parsed and written again"),
-    ("newline", lambda h, b: (SHARED, h, b + b"\n", NOW), "signature", "line feed"),
+    ("keys", lambda h, b: (SHARED, h, b'{"b":"\xc3\xab","a":1}', NOW), "signature",
+     "parsed and written again"),
+    ("newline", lambda h, b: (SHARED, h, b + b"\r\n", NOW), "signature", "at its end"),
+    ("mark", lambda h, b: (SHARED, h, b"\xef\xbb\xbf" + b, NOW), "signature", "byte order mark"),
+    ("public", lambda h, b: (PUBLIC, h, b, NOW), "signature", "verify with the whsec_"),
+    ("private", lambda h, b: (PAIR, h, b, NOW), "secret", "verify with the public key"),
 ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import json
 import time
 from importlib.metadata import version
 from ipaddress import ip_network
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.rawserver import RawServer, replies, reply
+from webhooks import custom_headers, signing
 from webhooks.attempt import Claim, ErrorClass, Headers, Outcome, Target, Timings
 from webhooks.secrets import Keyring, Place
 from webhooks.sending import Sender, outcome, parse_retry_after
@@ -201,6 +203,95 @@ def test_secrets_are_decrypted_once(sender: Sender, monkeypatch: pytest.MonkeyPa
     assert len(calls) == 3
     moved = ((UUID(int=13), one[0][1]),)
     assert isinstance(sender.prepare(claim(secrets=moved), lambda: NOW), Outcome)
+
+
+def with_target(**changes: Any) -> Claim:
+    """A claim whose endpoint has other values."""
+    made = claim()
+    assert made.target is not None
+    return replace(made, target=replace(made.target, **changes))
+
+
+def sealed(headers: list[list[str]], endpoint: UUID = ENDPOINT) -> str:
+    """Custom headers as the database holds them."""
+    place = Place("endpoints", TENANT, endpoint, "headers")
+    return KEYRING.encrypt(place, json.dumps(headers).encode())
+
+
+CUSTOM = [["X-Tenant", "a"], ["Authorization", "Bearer canary"], ["x-MiXed", "b:c"]]
+
+
+def test_custom_headers_come_after_ours(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order and case; decrypted once for all deliveries."""
+    wanted = with_target(headers=sealed(CUSTOM))
+    made = [sender.prepare(wanted, lambda: NOW)]
+    monkeypatch.delattr(Keyring, "decrypt")
+    made.append(sender.prepare(wanted, lambda: NOW))
+
+    ours = [
+        "Content-Type", "User-Agent", "webhook-id", "webhook-timestamp", "webhook-signature",
+        "webhook-event-type", "webhook-attempt",
+    ]  # fmt: skip
+    for request in made:
+        assert isinstance(request, Request)
+        assert [name for name, _ in request.headers[:-3]] == ours
+        assert request.headers[-3:] == tuple(map(tuple, CUSTOM))
+
+
+@pytest.mark.parametrize(
+    "stored",
+    ["garbage", sealed(CUSTOM, UUID(int=9)), "v1:gone:AAAA:AAAA", sealed([["X-A"]])],
+    ids=["garbage", "another endpoint's", "unknown key", "no pairs"],
+)
+def test_custom_headers_that_cannot_be_read_are_never_left_out(sender: Sender, stored: str) -> None:
+    """A receiver that asks for a token would refuse the request: nothing is sent without it."""
+    result = sender.prepare(with_target(headers=stored), lambda: NOW)
+
+    assert isinstance(result, Outcome)
+    assert result.error is ErrorClass.INTERNAL
+    assert "the custom headers cannot be used" in result.detail
+    assert "canary" not in result.detail
+
+
+def test_an_endpoints_own_ca_is_passed_on(sender: Sender) -> None:
+    """To the transport, for this request alone."""
+    request = sender.prepare(with_target(ca_pem="pem"), lambda: NOW)
+    assert isinstance(request, Request)
+    assert request.ca_pem == "pem"
+    assert prepared(sender).ca_pem is None
+
+
+def test_no_secret_header_is_recorded() -> None:
+    """Its name is, with a mask; our own and those that are no secret as they were sent."""
+    headers = (("webhook-signature", "v1,x"), *((name, value) for name, value in CUSTOM))
+    answer = response()
+    found = outcome(replace(answer, request=replace(answer.request, headers=headers)))
+
+    assert found.request_headers == (
+        ("webhook-signature", "v1,x"),
+        ("X-Tenant", "a"),
+        ("Authorization", "•••"),
+        ("x-MiXed", "b:c"),
+    )
+
+
+def test_every_header_of_ours_is_reserved() -> None:
+    """Whatever the schemes: a custom one of the same name would be there twice."""
+    keys = [signing.new_secret(kind) for kind in (signing.Kind.HMAC, signing.Kind.ED25519)]
+    rows = []
+    for row, text in enumerate(keys, 11):
+        place = Place("signing_secrets", TENANT, UUID(int=row), "ciphertext")
+        rows.append((UUID(int=row), KEYRING.encrypt(place, text.encode())))
+    target = with_target(secrets=tuple(rows), schemes=tuple(signing.Scheme))
+    settings = Settings(ownership_proof="options", origin="hooks.example")
+    request = Sender(settings, KEYRING).prepare(target, lambda: NOW)
+
+    assert isinstance(request, Request)
+    names = [name for name, _ in request.headers]
+    assert {"Stripe-Signature", "Signature-Input", "svix-id", "webhook-jwt"} <= set(names)
+    for name in ("Host", "Content-Length", *names):
+        with pytest.raises(custom_headers.HeaderError, match="reserved"):
+            custom_headers.check({name: "v"})
 
 
 def test_what_arrives_on_the_wire_verifies(sender: Sender) -> None:

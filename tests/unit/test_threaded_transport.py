@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import socket
 import ssl
@@ -9,20 +10,21 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 
-from tests.rawserver import Peer, RawServer, replies, silent
+from tests.rawserver import Peer, RawServer, Script, replies, silent
 from tests.stack import eventually
 from tests.transports import OK, SETTINGS, collect, post, resolver, send
 from webhooks.addresses import AddressPolicy
 from webhooks.attempt import ErrorClass
 from webhooks.settings import Settings
-from webhooks.transports.threaded import ThreadsTransport, watchdog
+from webhooks.transports.threaded import ThreadsTransport, adapter, watchdog
 from webhooks.transports.threaded.connections import Blocked
 from webhooks.transports.threaded.transport import MOST_THREADS
-from webhooks.transports.threaded.watchdog import Cord, Watchdog
+from webhooks.transports.threaded.watchdog import Watchdog
 
 
 @pytest.fixture
@@ -161,6 +163,70 @@ def test_connections_of_a_dropped_host_do_no_harm(transport: ThreadsTransport) -
     assert (first.status_code, second.status_code, server.connections) == (200, 200, 2)
 
 
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What is in a cycle stays."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def keep_or_hang_up(ended: list[str]) -> Script:
+    """Answers /good and keeps the connection, else hangs up; what ended is in ``ended``."""
+
+    def script(peer: Peer) -> None:
+        while (request := peer.read()) is not None:
+            if request.target != "/good":
+                return
+            peer.send(OK)
+        ended.append("kept")
+
+    return script
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_close_ends_kept_connections_also_after_an_error() -> None:
+    """Nothing is left to the garbage collector, though an error holds its pool in a cycle."""
+    transport = ThreadsTransport(SETTINGS)
+    ended: list[str] = []
+    with RawServer(keep_or_hang_up(ended)) as server:
+        failed = send(transport, post(server.url("/bad")))
+        kept = send(transport, post(server.url("/good")))
+        assert (failed.error, kept.status_code, ended) == (ErrorClass.CONNECT, 200, [])
+        transport.close()
+        eventually(lambda: ended == ["kept"], 2, "the kept connection ends")
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_a_host_that_falls_out_loses_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, also after an error: urllib3 keeps no more hosts than it is told to."""
+    monkeypatch.setattr(adapter, "MOST_HOSTS", 1)
+    transport = ThreadsTransport(SETTINGS)
+    ended: list[str] = []
+    with RawServer(keep_or_hang_up(ended)) as server, RawServer(replies(OK)) as other:
+        for path in ("/bad", "/good"):
+            send(transport, post(server.url(path)))
+        assert send(transport, post(other.url())).status_code == 200
+        eventually(lambda: ended == ["kept"], 2, "the first host's connection ends")
+    transport.close()
+
+
+def test_a_host_that_falls_out_a_moment_before_it_is_used_is_reached(
+    transport: ThreadsTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pool may close between look-up and use: the request goes out all the same."""
+    find = transport._adapter.get_connection_with_tls_context
+
+    def find_closed(*args: Any, **more: Any) -> Any:
+        pool = find(*args, **more)
+        pool.close()
+        return pool
+
+    monkeypatch.setattr(transport._adapter, "get_connection_with_tls_context", find_closed)
+    with RawServer(replies(OK)) as server:
+        assert send(transport, post(server.url())).status_code == 200
+
+
 # The watchdog
 
 
@@ -175,9 +241,8 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 def test_a_watch_that_ended_cuts_nothing(pair: tuple[socket.socket, socket.socket]) -> None:
     """The connection may be another attempt's by then."""
     dog = Watchdog()
-    cord = Cord(pair[0])
     watch = dog.watch(time.monotonic() + 0.05)
-    watch.hold(cord)
+    cord = watch.tie(pair[0])
     watch.end()
     time.sleep(0.15)
     pair[1].settimeout(0.05)
@@ -209,16 +274,43 @@ def test_close_cuts_what_is_open_and_what_comes_later(
 ) -> None:
     """After close nothing hangs until its deadline."""
     dog = Watchdog()
-    cord = Cord(pair[0])
     early = dog.watch(time.monotonic() + 60)
     dog.close()
     late = dog.watch(time.monotonic() + 60)
-    late.hold(cord)
+    cord = late.tie(pair[0])
 
     assert early.fired
     assert late.fired
     assert pair[1].recv(1) == b""
     cord.close()
+
+
+def test_a_connection_is_not_closed_while_it_is_cut(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number could be another connection's by the time that the cut comes."""
+    dog = Watchdog()
+    cutting, go_on, closed = threading.Event(), threading.Event(), threading.Event()
+    cord = dog.watch(time.monotonic() + 0.05).tie(pair[0])
+
+    def cut() -> None:
+        cutting.set()
+        go_on.wait(5)
+
+    def close() -> None:
+        cord.close()
+        closed.set()
+
+    monkeypatch.setattr(cord, "pull", cut)
+    closing = threading.Thread(target=close)
+    assert cutting.wait(5)
+    closing.start()
+    early = closed.wait(0.1)
+    go_on.set()
+    closing.join(5)
+
+    assert (early, closed.is_set()) == (False, True)
+    dog.close()
 
 
 def test_nothing_is_sent_after_close() -> None:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from flask import Blueprint
 
-from webhooks.api import deliveries, endpoint_secrets, endpoints, events, retry_policies, tenants
+from webhooks.api import (
+    deliveries,
+    endpoint_secrets,
+    endpoints,
+    events,
+    ownership,
+    retry_policies,
+    tenants,
+)
 from webhooks.api.authentication import authenticate
 
 PREFIX = "/api/v1"
 
 blueprint = Blueprint("api", __name__, url_prefix=PREFIX)
 blueprint.before_request(authenticate)
-for resource in (events, endpoints, endpoint_secrets, deliveries, retry_policies, tenants):
+for resource in (
+    events, endpoints, endpoint_secrets, ownership, deliveries, retry_policies, tenants
+):  # fmt: skip
     blueprint.register_blueprint(resource.blueprint)

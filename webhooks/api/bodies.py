@@ -71,10 +71,10 @@ def read(limit: int, *media_types: str) -> bytes:
     return body
 
 
-def read_struct(decoder: msgspec.json.Decoder[T]) -> T:
+def read_struct(decoder: msgspec.json.Decoder[T], limit: int = ENVELOPE_BYTES) -> T:
     """The request's JSON object as a struct; Problem 400, 413, 415 or 422 otherwise."""
     try:
-        return decode(decoder, read(ENVELOPE_BYTES))
+        return decode(decoder, read(limit))
     except Malformed as error:
         raise Problem.of_field(400, "body", str(error)) from error
     except Invalid as error:

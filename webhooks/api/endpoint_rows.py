@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from flask import current_app
 from sqlalchemy import Row, Select, and_, func, select
 from sqlalchemy.orm import joinedload, selectinload
 
-from webhooks import backoff, ids, lanes
+from webhooks import backoff, ca_certificates, endpoint_headers, ids, lanes
 from webhooks.api import bodies, retry_policies
 from webhooks.api.bodies import timestamp
 from webhooks.evidence import Evidence
@@ -55,10 +56,25 @@ def shown(row: EndpointRow) -> dict[str, Any]:
         "retry_policy": endpoint.retry_policy,
         "retry_ladder": retry_policies.shown(*in_force),
         "schemes": endpoint.schemes,
+        "headers": endpoint_headers.shown(endpoint, current_app.extensions["webhooks_keyring"]),
+        "ca_certificates": _certificates(endpoint.ca_pem),
         "lane": _lane(endpoint, lane, now),
         "created_at": timestamp(endpoint.created_at),
         "updated_at": timestamp(endpoint.updated_at),
     }
+
+
+def _certificates(pem: str | None) -> list[dict[str, Any]] | None:
+    if pem is None:
+        return None
+    return [
+        {
+            "subject": each.subject,
+            "expires_at": timestamp(each.expires_at),
+            "sha256": each.sha256,
+        }
+        for each in ca_certificates.describe(pem)
+    ]
 
 
 def _rate(endpoint: Endpoint) -> dict[str, Any] | None:

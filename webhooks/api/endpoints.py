@@ -9,7 +9,7 @@ import msgspec
 from flask import Blueprint, Response, current_app, request, url_for
 from msgspec import UNSET, UnsetType
 
-from webhooks import endpoints, ids
+from webhooks import ca_certificates, endpoints, ids
 from webhooks.api import bodies, endpoint_rows, pages
 from webhooks.api.authentication import credential, tenant_to_change, tenant_to_read
 from webhooks.api.bodies import answer
@@ -17,9 +17,12 @@ from webhooks.api.problems import Problem, not_found
 from webhooks.db import FOREVER
 from webhooks.endpoints import EndpointError
 from webhooks.models import Endpoint, db
-from webhooks.release import Release
+from webhooks.release import Release, Unfinished
 
 blueprint = Blueprint("endpoints", __name__)
+
+# Room for the certificates beside the other fields.
+MOST_BYTES = bodies.ENVELOPE_BYTES + ca_certificates.MOST_BYTES
 
 
 class New(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,13 +37,16 @@ class New(msgspec.Struct, forbid_unknown_fields=True):
     retry_policy: dict[str, Any] | None = None
     rate_limit: dict[str, Any] | None = None
     schemes: list[str] | None = None
+    headers: dict[str, Any] | None = None
+    ca_pem: str | None = None
     secret: str | None = None
 
 
 class Change(msgspec.Struct, forbid_unknown_fields=True):
     """What to change; the rest stays.
 
-    ``retry_policy`` null: the tenant's or the installation's again; ``rate_limit`` null: none.
+    ``retry_policy`` null: the tenant's or the installation's again; ``rate_limit``, ``headers``
+    and ``ca_pem`` null: none. ``headers`` are all of them; a secret one's null keeps its value.
     ``release`` says what is sent of what was held, where the status becomes active.
     """
 
@@ -52,6 +58,8 @@ class Change(msgspec.Struct, forbid_unknown_fields=True):
     retry_policy: dict[str, Any] | UnsetType | None = UNSET
     rate_limit: dict[str, Any] | UnsetType | None = UNSET
     schemes: list[str] | UnsetType = UNSET
+    headers: dict[str, Any] | UnsetType | None = UNSET
+    ca_pem: str | UnsetType | None = UNSET
     status: str | UnsetType = UNSET
     status_reason: str | UnsetType = UNSET
     release: dict[str, Any] | UnsetType = UNSET
@@ -65,7 +73,7 @@ _change = msgspec.json.Decoder(Change)
 def create() -> Response:
     """Add an endpoint. The answer alone shows the signing secret that was made for it."""
     bodies.refuse_idempotency_key()
-    fields = msgspec.structs.asdict(bodies.read_struct(_new))
+    fields = msgspec.structs.asdict(bodies.read_struct(_new, MOST_BYTES))
     tenant = tenant_to_change(fields.pop("tenant"))
     keyring = current_app.extensions["webhooks_keyring"]
     try:
@@ -104,7 +112,7 @@ def read(endpoint_id: str) -> Response:
 def update(endpoint_id: str) -> Response:
     """Change the fields that are given; pause, disable or resume by ``status``."""
     endpoint = _find(endpoint_id)
-    given = msgspec.structs.asdict(bodies.read_struct(_change))
+    given = msgspec.structs.asdict(bodies.read_struct(_change, MOST_BYTES))
     fields = {name: value for name, value in given.items() if value is not UNSET}
     try:
         if "release" in fields:
@@ -112,6 +120,8 @@ def update(endpoint_id: str) -> Response:
         endpoints.update(endpoint, bodies.settings(), actor=credential().actor, **fields)
     except EndpointError as error:
         raise Problem.of_field(422, error.field, error.message) from error
+    except Unfinished as error:
+        raise Problem(409, str(error)) from error
     return answer(_shown(_find(endpoint_id).id))
 
 

@@ -14,6 +14,7 @@ from webhooks.dashboard import (
     events,
     formats,
     overview,
+    ownership,
     retries,
     sign_in,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "formats",
     "init_dashboard",
     "overview",
+    "ownership",
     "retries",
     "sign_in",
 ]

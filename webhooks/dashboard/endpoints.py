@@ -16,7 +16,7 @@ from webhooks.dashboard.live import page
 from webhooks.dashboard.site import Permission, blueprint, may, needs, row_id, settings, user
 from webhooks.endpoints import EndpointError
 from webhooks.models import Endpoint, Tenant
-from webhooks.release import Mode, Release
+from webhooks.release import Mode, Release, Unfinished
 
 PAGE_ROWS = 50
 RECENT = 10
@@ -146,6 +146,8 @@ def resume_endpoint(text: str) -> Response:
     except EndpointError as error:
         errors = {error.field.removeprefix("release."): error.message}
         return make_response(_resume_page(text, values, errors), 422)
+    except Unfinished as error:
+        return make_response(_resume_page(text, values, {"release": f"{error}."}), 409)
     flash(RESUMED[release.mode].format(f"{cancelled:,}"))
     return _to(text)
 

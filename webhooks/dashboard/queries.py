@@ -133,7 +133,7 @@ ORDER BY e.id DESC
 
 ENDPOINT = """
 SELECT e.id, e.url, e.description, e.created_at, e.timeout_s, e.max_in_flight, e.retry_policy,
-       e.schemes, e.status_evidence, t.key AS tenant,
+       e.schemes, e.proven_url, e.status_evidence, t.key AS tenant,
        t.retry_policy AS tenant_retry_policy, {state},
        (SELECT array_agg(s.pattern ORDER BY s.pattern) FROM webhooks.subscriptions s
         WHERE s.endpoint_id = e.id) AS patterns,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -168,8 +170,27 @@ def cancel_endpoint(
     endpoint_id: UUID,
     reason: str,
     before: datetime | None = None,
+    within_s: float = math.inf,
 ) -> int:
-    """Cancel an endpoint's waiting deliveries, in chunks; answers how many.
+    """Cancel an endpoint's waiting deliveries; answers how many.
+
+    What is left after ``within_s`` seconds stays. The rest is as for ``cancel_chunks``.
+    """
+    total, until = 0, time.monotonic() + within_s
+    for cancelled in cancel_chunks(connection, endpoint_id, reason, before):
+        total += cancelled
+        if time.monotonic() >= until:
+            break
+    return total
+
+
+def cancel_chunks(
+    connection: psycopg.Connection,
+    endpoint_id: UUID,
+    reason: str,
+    before: datetime | None = None,
+) -> Iterator[int]:
+    """Cancel an endpoint's waiting deliveries chunk by chunk, each a transaction; how many each.
 
     ``before``: only those made before that time. Its lane must be closed before, so that
     nothing new is claimed meanwhile.
@@ -178,14 +199,13 @@ def cancel_endpoint(
     with transaction(connection):
         row = connection.execute(BOUNDS, values).fetchone()
     if row is None:
-        return 0
+        return
     values |= {"shard": row[0], "below": row[1]}
     # Scheduled ones first: what falls due meanwhile is then found among the pending.
-    total = _cancel_along(connection, SCHEDULED_AFTER, values, reason)
+    yield from _cancel_along(connection, SCHEDULED_AFTER, values, reason)
     for priority in PRIORITIES:
         values["priority"] = priority
-        total += _cancel_along(connection, PENDING_BELOW, values, reason)
-    return total
+        yield from _cancel_along(connection, PENDING_BELOW, values, reason)
 
 
 def cancel_orphans(connection: psycopg.Connection, lanes: Iterable[tuple[int, UUID]]) -> int:
@@ -201,7 +221,7 @@ def cancel_orphans(connection: psycopg.Connection, lanes: Iterable[tuple[int, UU
 
 def _cancel_along(
     connection: psycopg.Connection, statement: str, values: dict[str, Any], reason: str
-) -> int:
+) -> Iterator[int]:
     """Cancel what a statement finds below the bound, look by look."""
     place: dict[str, Any] = {"after": NO_ID, "due_at": EVER_SINCE}
 
@@ -210,12 +230,11 @@ def _cancel_along(
         chunk = sorted(row[0] for row in rows if row[0] < values["below"])
         return rows, _cancel(connection, chunk, reason)
 
-    total = 0
     while True:
         rows, cancelled = _in_transaction(connection, work)
-        total += cancelled
+        yield cancelled
         if len(rows) < CHUNK:
-            return total
+            return
         place = {"after": rows[-1][0], "due_at": rows[-1][-1]}
 
 

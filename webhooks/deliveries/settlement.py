@@ -107,7 +107,7 @@ def settle(
         except psycopg.Error as error:  # the batch is committed; the keeper shows it soon
             log.warning("a closed lane is not shown yet: %s", error)
     others = [s for s in settlements if s.claim.delivery_id not in held]
-    return held or set(others[1:])
+    return held | _recorded(connection, worker_id, others) if others else held
 
 
 def with_partitions(connection: psycopg.Connection, work: Callable[[], T]) -> T:

@@ -61,6 +61,7 @@ class Lease:
         if begun - row[1] >= self._patience_s:
             self._steady_since = begun
         self._row = (row[0], begun)
+        metrics.BEATEN.set(time.monotonic())
         return True
 
     def begin(self, connection: psycopg.Connection) -> None:
@@ -69,6 +70,7 @@ class Lease:
         if self._row is not None:
             metrics.LEASES_LOST.inc()
         self._row = (workers.register(connection, self._capacity, self._lease_s), begun)
+        metrics.BEATEN.set(time.monotonic())
 
     def lose(self) -> None:
         """The database says the row is gone: nothing is sent until a new one begins."""

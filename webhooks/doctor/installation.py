@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 from sqlalchemy.exc import DBAPIError
 
-from webhooks import datadir, keyring_check, scheduler
+from webhooks import scheduler
 from webhooks import schema as schemas
 from webhooks.db import transaction
 from webhooks.doctor.finding import Finding, Level, span
+from webhooks.keyring_check import check_keyring, find_keyring
 from webhooks.partitions import DAYS_AHEAD
 from webhooks.schema import SchemaError
-from webhooks.secrets import Keyring, KeyringError
+from webhooks.secrets import KeyringError
 from webhooks.settings import Settings
 
 FEW_DAYS = 7
@@ -50,10 +50,8 @@ def schema(database_url: str) -> Finding:
 
 def keyring(settings: Settings) -> Finding:
     """Whether the secrets in the database can be decrypted."""
-    kept = datadir.read_keyring(Path(settings.data_dir)) if settings.data_dir else None
     try:
-        keys = Keyring.parse(settings.keyring or kept or "")
-        keyring_check.check_keyring(settings.database_url, keys)
+        check_keyring(settings.database_url, find_keyring(settings))
     except KeyringError as error:
         remedy = "give WEBHOOKS_KEYRING (or WEBHOOKS_KEYRING_FILE) as the workers have it"
         return Finding("keyring", Level.FAIL, str(error), remedy)

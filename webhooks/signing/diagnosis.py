@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 
-from webhooks.signing.keys import PREFIX
+from webhooks.signing.keys import MOST_KEY_BYTES, PREFIX, PUBLIC_PREFIX
 from webhooks.signing.standard import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER
 from webhooks.signing.verification import TOLERANCE_S, SignatureError, Step, verify
 
@@ -15,6 +17,14 @@ SVIX = {
     "svix-id": ID_HEADER,
     "svix-timestamp": TIMESTAMP_HEADER,
     "svix-signature": SIGNATURE_HEADER,
+}
+OTHERS = {
+    "x-hub-signature-256": "GitHub",
+    "stripe-signature": "Stripe",
+    "x-shopify-hmac-sha256": "Shopify",
+    "x-slack-signature": "Slack",
+    "signature-input": "RFC 9421",
+    "webhook-jwt": "a JSON Web Token",
 }
 
 
@@ -34,6 +44,8 @@ def diagnose(
             steps.append((step, None))
             continue
         reason = wrong.reason
+        if step is Step.HEADERS:
+            reason += _other_scheme(named)
         if step is Step.SIGNATURE:
             reason = _hint(secret, named, body, now) or reason
         steps.append((step, reason))
@@ -53,21 +65,48 @@ def _failure(
     return None
 
 
+def _other_scheme(headers: Mapping[str, str]) -> str:
+    forms = [form for name, form in OTHERS.items() if _value(headers, name)]
+    return f"; the request is signed in the form of {' and '.join(forms)}" if forms else ""
+
+
 def _hint(secret: str, headers: Mapping[str, str], body: bytes, now: int) -> str | None:
     """What would verify instead: another form of the body, or of the secret."""
     for what, other in _rewritten(body):
         if _failure(secret, headers, other, now, FOREVER_S) is None:
             return f"the body was changed on its way: {what}. Verify the raw bytes of the request"
-    as_text = PREFIX + base64.b64encode(secret.encode("utf-8", "replace")[:64]).decode()
-    if _failure(as_text, headers, body, now, FOREVER_S) is None:
+    if _failure(_as_text(secret), headers, body, now, FOREVER_S) is None:
         return f"it was signed with the secret's text as the key; decode what follows {PREFIX}"
-    return None
+    return _other_version(secret, headers)
+
+
+def _as_text(secret: str) -> str:
+    """The secret whose bytes are this one's text. HMAC hashes a key of more than 64 bytes."""
+    key = secret.encode("utf-8", "replace")
+    if len(key) > MOST_KEY_BYTES:
+        key = hashlib.sha256(key).digest()
+    return PREFIX + base64.b64encode(key).decode()
+
+
+def _other_version(secret: str, headers: Mapping[str, str]) -> str | None:
+    wanted, needed = ("v1a", "v1") if secret.startswith(PUBLIC_PREFIX) else ("v1", "v1a")
+    given = {part.partition(",")[0] for part in _value(headers, SIGNATURE_HEADER).split(" ")}
+    if wanted in given or needed not in given:
+        return None
+    other = PREFIX if needed == "v1" else PUBLIC_PREFIX
+    return f"it holds {needed} signatures alone; verify with the {other}… of the endpoint"
+
+
+def _value(headers: Mapping[str, str], name: str) -> str:
+    return next((value for key, value in headers.items() if key.lower() == name), "")
 
 
 def _rewritten(body: bytes) -> Iterator[tuple[str, bytes]]:
     yield "a line feed at its end was lost", body + b"\n"
-    yield "a line feed was added at its end", body.removesuffix(b"\n")
-    yield "a line feed was added at its end", body.removesuffix(b"\r\n")
+    yield "blanks or line ends were added at its end", body.rstrip()
+    yield "a byte order mark was put before it", body.removeprefix(BOM_UTF8)
+    yield "its line ends became CRLF", body.replace(b"\r\n", b"\n")
+    yield "its line ends were CRLF and became LF", body.replace(b"\n", b"\r\n")
     try:
         value = json.loads(body)
     except ValueError:  # UnicodeDecodeError is one

@@ -110,7 +110,10 @@ def read_schemes(schemes: Iterable[str]) -> list[Scheme]:
 
 def _usable(scheme: Scheme, keys: Sequence[tuple[str, Secret]]) -> list[tuple[str, Secret]]:
     _, usable = KINDS[scheme]
-    return [key for key in keys if key[1].kind in usable]
+    found = [key for key in keys if key[1].kind in usable]
+    # A text is there for these schemes alone: a whsec_ that another one needs must not take
+    # its place where the form holds one signature.
+    return [key for key in found if key[1].kind is Kind.TEXT] or found
 
 
 def _make(scheme: Scheme, keys: list[tuple[str, Secret]]) -> Signs:

@@ -24,7 +24,8 @@ TOLERANCE_S = 300
 LONGEST_ID = 256
 LONGEST_SIGNATURE_HEADER = 4096
 TIMESTAMP = re.compile(r"[0-9]{1,12}", re.ASCII)
-SIGNATURE = re.compile(r"v1,[A-Za-z0-9+/]{43}=|v1a,[A-Za-z0-9+/]{86}==", re.ASCII)
+# The last digit of 64 bytes holds two bits; any other would be a second text for one signature.
+SIGNATURE = re.compile(r"v1,[A-Za-z0-9+/]{43}=|v1a,[A-Za-z0-9+/]{85}[AQgw]==", re.ASCII)
 
 # Whether a signature, ``v1,…`` or ``v1a,…``, is of this content.
 Check = Callable[[str, bytes], bool]

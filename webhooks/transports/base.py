@@ -20,10 +20,11 @@ OLDEST_CONNECTION_S = 300
 
 
 class Request(Struct, frozen=True, gc=False):
-    """One POST. ``key`` is the sender's own and comes back with the response.
+    """One POST, or ``method``. ``key`` is the sender's own and comes back with the response.
 
     ``timeout_s`` bounds the whole attempt from ``start`` on, name look-up included;
-    ``connect_timeout_s`` the connection with its TLS handshake. Seconds.
+    ``connect_timeout_s`` the connection with its TLS handshake. Seconds. ``ca_pem``:
+    certificates in PEM that this request trusts instead of the usual authorities.
     """
 
     key: object
@@ -32,6 +33,8 @@ class Request(Struct, frozen=True, gc=False):
     body: bytes
     connect_timeout_s: float
     timeout_s: float
+    ca_pem: str | None = None
+    method: str = "POST"
 
 
 class Response(Struct, frozen=True, gc=False):

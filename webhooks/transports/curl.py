@@ -22,7 +22,7 @@ except ImportError as missing:
 
 from webhooks.addresses import AddressPolicy, Url, UrlError, parse_url
 from webhooks.attempt import ErrorClass
-from webhooks.resolver import DEADLINE_S, Answer, DnsError, Resolver, timed_out
+from webhooks.resolver import Answer, DnsError, Resolver
 from webhooks.settings import Settings
 from webhooks.transports.base import Request, Response, failed, refused
 from webhooks.transports.exchange import Exchange
@@ -38,6 +38,7 @@ class _Waiting:
     request: Request
     url: Url
     started: float
+    patience_s: float
     over: bool = field(default=False)
 
 
@@ -87,7 +88,8 @@ class CurlTransport:
             return
         answer = self._resolver.known(url.host)
         if answer is None:
-            self._look_up(_Waiting(request, url, started))
+            patience_s = self._resolver.patience_s(url.host, request.timeout_s)
+            self._look_up(_Waiting(request, url, started, patience_s))
         else:
             self._go_on(request, url, answer, started, started)
 
@@ -122,7 +124,7 @@ class CurlTransport:
     # Name look-up.
 
     def _look_up(self, waiting: _Waiting) -> None:
-        until = waiting.started + _patience_s(waiting)
+        until = waiting.started + waiting.patience_s
         heapq.heappush(self._deadlines, (until, next(self._numbers), waiting))
         host = waiting.url.host
         if host in self._waiting:
@@ -149,7 +151,8 @@ class CurlTransport:
             waiting = heapq.heappop(self._deadlines)[2]
             if not waiting.over:
                 waiting.over = True
-                self._refuse(waiting.request, waiting.started, timed_out(_patience_s(waiting)))
+                answer = self._resolver.give_up(waiting.url.host, waiting.patience_s)
+                self._go_on(waiting.request, waiting.url, answer, waiting.started, now)
 
     def _go_on(
         self, request: Request, url: Url, answer: Answer, started: float, now: float
@@ -247,7 +250,3 @@ class CurlTransport:
 
     def _on_timer(self, timeout_ms: int) -> None:
         self._due = None if timeout_ms < 0 else time.monotonic() + timeout_ms / 1000
-
-
-def _patience_s(waiting: _Waiting) -> float:
-    return min(DEADLINE_S, waiting.request.timeout_s)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ssl
 from typing import Any
 
-import certifi
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
@@ -15,6 +13,7 @@ from urllib3.util import SKIP_HEADER, Timeout
 from webhooks.transports.headers import checked_lines
 from webhooks.transports.threaded.attempt import Attempt, current
 from webhooks.transports.threaded.connections import Blocked, Pools
+from webhooks.transports.threaded.tls import Trust
 
 # A host that falls out of these loses its idle connections, so: rather too many.
 MOST_HOSTS = 1_024
@@ -25,14 +24,14 @@ NOT_ADDED = ("Accept-Encoding", "User-Agent")
 class Adapter(HTTPAdapter):
     """requests' adapter on our connections, with nothing else in between."""
 
-    def __init__(self, tls: ssl.SSLContext, connections: int) -> None:
-        self._tls = tls
+    def __init__(self, trust: Trust, connections: int) -> None:
+        self._trust = trust
         super().__init__(MOST_HOSTS, connections, max_retries=0)
 
     def init_poolmanager(
         self, connections: int, maxsize: int, block: bool = False, **more: Any
     ) -> None:
-        self.poolmanager = self.pools = Pools(connections, maxsize, self._tls)
+        self.poolmanager = self.pools = Pools(connections, maxsize)
 
     def proxy_manager_for(self, proxy: str, **more: Any) -> Any:
         raise Blocked("no proxy is used")
@@ -43,9 +42,13 @@ class Adapter(HTTPAdapter):
     def get_connection_with_tls_context(
         self, request: requests.PreparedRequest, verify: Any, proxies: Any = None, cert: Any = None
     ) -> Any:
-        """The pool of the URL's origin: it is parsed already, and there is no proxy."""
-        url = current().url
-        return self.pools.connection_from_host(url.host, url.port, url.scheme)
+        """The pool of the URL's origin and of whom it trusts; there is no proxy."""
+        attempt = current()
+        url = attempt.url
+        if url.scheme == "http":
+            return self.pools.connection_from_host(url.host, url.port, url.scheme)
+        tls = {"ssl_context": self._trust.context(attempt.request.ca_pem)}
+        return self.pools.connection_from_host(url.host, url.port, url.scheme, tls)
 
     def request_url(self, request: requests.PreparedRequest, proxies: Any) -> str:
         return current().target
@@ -64,7 +67,8 @@ class Adapter(HTTPAdapter):
         request = attempt.request
         checked_lines(request.headers)
         prepared = requests.PreparedRequest()
-        prepared.method, prepared.url, prepared.body = "POST", attempt.url.text, request.body
+        prepared.method, prepared.url = request.method, attempt.url.text
+        prepared.body = request.body
         prepared.headers = CaseInsensitiveDict(request.headers)
         prepared.headers["Content-Length"] = str(len(request.body))
         for name in NOT_ADDED:
@@ -75,11 +79,3 @@ class Adapter(HTTPAdapter):
             prepared, stream=True, timeout=timeout, proxies={}
         ).raw
         return raw
-
-
-def tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """One for all connections: certificates and names verified, TLS 1.2 at least."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_verify_locations(ca_file or certifi.where())
-    return context

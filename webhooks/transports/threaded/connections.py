@@ -7,13 +7,12 @@ itself, in the thread that sends.
 from __future__ import annotations
 
 import socket
-import ssl
 import time
 from typing import TYPE_CHECKING, Any
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+from urllib3.exceptions import ClosedPoolError, ConnectTimeoutError, NewConnectionError
 
 from webhooks.transports.base import IDLE_CONNECTION_S, OLDEST_CONNECTION_S
 from webhooks.transports.threaded.attempt import Attempt, current
@@ -76,11 +75,10 @@ class _Pinned(_Connection):
             self.peer = attempt.peer = dialled.getpeername()[0]
             if not attempt.allows(self.peer):
                 raise Blocked(self.peer)
-            self.cord = Cord(dialled)
+            self.cord = attempt.watch.tie(dialled)
         except BaseException:
             dialled.close()
             raise
-        attempt.watch.hold(self.cord)
         self.born = attempt.connected_at = time.monotonic()
         return dialled
 
@@ -116,10 +114,11 @@ class _Pinned(_Connection):
             self._unsent.append(data)
 
     def close(self) -> None:
-        super().close()
+        # First: closing the socket may raise, and would leave its twin.
         if self.cord is not None:
             self.cord.close()
             self.cord = None
+        super().close()
 
     def is_old(self, now: float) -> bool:
         """Whether it has been open, or idle, for too long to be used again."""
@@ -140,7 +139,10 @@ class _Ageing(_Pool):
 
     def _get_conn(self, timeout: float | None = None) -> Any:
         attempt = current()
-        connection: Any = super()._get_conn(timeout)
+        try:
+            connection: Any = super()._get_conn(timeout)
+        except ClosedPoolError:  # it was dropped a moment ago; nobody's fault
+            connection = self._new_conn()
         if connection.sock is not None and (attempt.fresh or connection.is_old(time.monotonic())):
             connection.close()  # and it connects anew; its place in the pool stays its own
         attempt.reused = connection.sock is not None
@@ -181,11 +183,14 @@ class SecurePool(_Ageing, urllib3.HTTPSConnectionPool):
 
 
 class Pools(urllib3.PoolManager):
-    """Every connection is one of ours; TLS by one shared context, for parsing CAs is dear."""
+    """Every connection is one of ours; a pool belongs to one origin and one TLS context."""
 
-    def __init__(self, hosts: int, each: int, tls: ssl.SSLContext) -> None:
-        super().__init__(num_pools=hosts, maxsize=each, block=False, ssl_context=tls)
+    def __init__(self, hosts: int, each: int) -> None:
+        super().__init__(num_pools=hosts, maxsize=each, block=False)
         self.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
+        # urllib3 leaves what it drops to the garbage collector, which comes late: an error
+        # holds its pool in a cycle.
+        self.pools.dispose_func = urllib3.HTTPConnectionPool.close
 
     def sweep(self, most: int) -> None:
         """Close idle connections: those too old to be used again, all but the last ``most``."""

@@ -11,6 +11,8 @@ import urllib3
 from webhooks.attempt import ErrorClass
 from webhooks.transports.threaded.attempt import Attempt
 from webhooks.transports.threaded.response import HeadFault
+from webhooks.transports.threaded.tls import UnreadableCa
+from webhooks.transports.tls_faults import describe
 
 Fault = tuple[ErrorClass, str]
 TIMED_OUT: Fault = (ErrorClass.TIMEOUT, "the attempt ran out of time")
@@ -18,6 +20,8 @@ TIMED_OUT: Fault = (ErrorClass.TIMEOUT, "the attempt ran out of time")
 
 def fault_of(error: BaseException, attempt: Attempt) -> Fault:
     """The class of what requests raised, by its innermost cause."""
+    if isinstance(error, UnreadableCa):
+        return ErrorClass.TLS, str(error)
     for cause in _causes(error):
         if isinstance(cause, HeadFault):
             return ErrorClass.PROTOCOL, str(cause)
@@ -25,12 +29,19 @@ def fault_of(error: BaseException, attempt: Attempt) -> Fault:
             if not isinstance(cause, urllib3.exceptions.NewConnectionError):
                 return TIMED_OUT
         elif isinstance(cause, ssl.SSLError | urllib3.exceptions.SSLError):
-            return ErrorClass.TLS, f"TLS: {cause}"
+            return ErrorClass.TLS, describe(str(cause), attempt.url.host)
         elif isinstance(cause, OSError) and not isinstance(cause, requests.RequestException):
             secure = attempt.handshaking and attempt.connected_at is not None
             why = cause.strerror or str(cause)
-            return (ErrorClass.TLS if secure else ErrorClass.CONNECT), why
+            if secure:
+                return ErrorClass.TLS, describe(why, attempt.url.host)
+            return ErrorClass.CONNECT, why
     return ErrorClass.PROTOCOL, str(error)
+
+
+def reason_of(error: BaseException) -> str:
+    """The text of what lies behind an error: urllib3's own show objects."""
+    return str(next(_causes(error)))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

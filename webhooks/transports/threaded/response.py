@@ -8,17 +8,19 @@ import re
 import time
 from typing import Any
 
-from webhooks.transports.head import CLOSED_BEFORE, CLOSED_INSIDE, REFUSED, Head
+from webhooks.transports.head import CLOSED_BEFORE, CLOSED_INSIDE, MALFORMED, REFUSED, Head
 from webhooks.transports.threaded.attempt import current
 
 LONGEST_LINE = 65_536
-VERSION = b"HTTP/1."
-MALFORMED = "a header line of the response is malformed"
+# Of any version: then the whole line is waited for, and refused.
+PROTOCOL = b"HTTP/"
 # More digits than any size has, and than int() takes.
 MOST_DIGITS = 19
 # A carriage return that ends no line.
 STRAY = re.compile(rb"\r(?!\n)")
-CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
+# As libcurl: nothing behind the digits matters.
+CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[^0-9A-Fa-f\n][^\n]*)?\n")
+LARGEST_CHUNK = 2**63 - 1
 
 
 class HeadFault(http.client.HTTPException):
@@ -54,8 +56,8 @@ class BoundedResponse(http.client.HTTPResponse):
 
     def _check_beginning(self) -> None:
         """Refuse another protocol's greeting at once: its line may never end."""
-        begun = self.fp.peek(1)[: len(VERSION)]
-        if not VERSION.startswith(begun):
+        begun = self.fp.peek(1)[: len(PROTOCOL)]
+        if not PROTOCOL.startswith(begun):
             self._feed(begun)
 
     def _line(self) -> bytes:
@@ -66,34 +68,26 @@ class BoundedResponse(http.client.HTTPResponse):
         self._head.size += len(line)
         if self._head.lines:
             raise HeadFault(CLOSED_INSIDE)
-        if line and not VERSION.startswith(line[: len(VERSION)]):
+        if line and not PROTOCOL.startswith(line[: len(PROTOCOL)]):
             self._feed(line)
         raise http.client.RemoteDisconnected(CLOSED_BEFORE)
 
     def _feed(self, line: bytes) -> None:
         lines = self._head.lines
-        if len(lines) > 1 and line[:1] in (b" ", b"\t"):
-            if b"\0" in line or STRAY.search(line):
-                raise HeadFault(MALFORMED)
-            if self._head.fold(line) == REFUSED:
-                raise HeadFault(self._head.fault)
-            return
-        if self._head.feed(line) == REFUSED:
-            raise HeadFault(self._head.fault)
-        a_header = len(lines) > 1 and lines[-1] is line
-        if b"\0" in line or (a_header and (b":" not in line or STRAY.search(line))):
+        if b"\0" in line or (lines and STRAY.search(line)):
             raise HeadFault(MALFORMED)
+        folded = len(lines) > 1 and line[:1] in (b" ", b"\t")
+        # Only when it is whole, folded lines and all, a header has its colon or lacks it.
+        if len(lines) > 1 and not folded and b":" not in lines[-1]:
+            raise HeadFault(MALFORMED)
+        if (self._head.fold if folded else self._head.feed)(line) == REFUSED:
+            raise HeadFault(self._head.fault)
 
     def _frame(self) -> None:
         """How the body ends (RFC 9112 section 6.3), and whether the connection may live on."""
-        codings = self._values("transfer-encoding")
-        lengths = set(self._values("content-length"))
-        if set(codings) - {"chunked"}:
-            self._malformed("the response's Transfer-Encoding was not asked for")
-        if len(lengths) > 1 or not all(each.isascii() and each.isdigit() for each in lengths):
-            self._malformed("the response's Content-Length is malformed or given twice")
-        self.chunked, self.chunk_left = bool(codings), None
-        self.length = None if codings or not lengths else _length(lengths.pop())
+        lengths = self._values("content-length")
+        self.chunked, self.chunk_left = bool(self._values("transfer-encoding")), None
+        self.length = None if self.chunked or not lengths else _length(lengths[0])
         if self.status in (204, 304):
             self.length = 0
         connection = self._values("connection")
@@ -105,17 +99,14 @@ class BoundedResponse(http.client.HTTPResponse):
         found = (value for key, value in self._head.headers if key.lower() == name)
         return [part.strip().lower() for text in found for part in text.split(",")]
 
-    def _malformed(self, why: str) -> None:
-        self._head.ended = False
-        raise HeadFault(why)
-
     def _read_next_chunk_size(self) -> int:
-        """Strictly by RFC 9112 section 7.1: int() would also take a sign, 0x and underscores."""
+        """Hexadecimal digits: int() would also take a sign, 0x and underscores."""
         match = CHUNK_SIZE.fullmatch(self.fp.readline(LONGEST_LINE + 1))
-        if match is None:
+        size = -1 if match is None else int(match[1], 16)
+        if not 0 <= size <= LARGEST_CHUNK:
             self._close_conn()
             raise HeadFault("a chunk's size is malformed")
-        return int(match[1], 16)
+        return size
 
     def _close_conn(self) -> None:
         """Let go of the connection, once the body is read or given up."""
@@ -124,14 +115,20 @@ class BoundedResponse(http.client.HTTPResponse):
         super()._close_conn()  # type: ignore[misc] # the stubs leave it out
 
     def _safe_read(self, amt: int) -> bytes:
-        """What http.client reads after a chunk, in the belief that it is a line's end."""
-        data: bytes = super()._safe_read(amt)  # type: ignore[misc] # the stubs leave it out
-        if data != b"\r\n":
+        """What http.client reads after a chunk, in the belief that it is a line's end.
+
+        As libcurl: any number of carriage returns, then a line feed.
+        """
+        while (byte := self.fp.read(1)) == b"\r":
+            pass
+        if byte != b"\n":
             raise HeadFault("a chunk is longer than its size")
-        return data
+        return b"\r\n"
 
     def _read_and_discard_trailer(self) -> None:
         while (line := self._line()) not in (b"\r\n", b"\n"):
+            if b":" not in line or b"\0" in line or STRAY.search(line):
+                raise HeadFault(MALFORMED)
             if self._head.feed(line) == REFUSED:
                 raise HeadFault(self._head.fault)
 

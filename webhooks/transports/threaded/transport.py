@@ -30,10 +30,11 @@ from webhooks.transports.base import (
     failed,
     refused,
 )
-from webhooks.transports.threaded.adapter import Adapter, tls_context
+from webhooks.transports.threaded.adapter import Adapter
 from webhooks.transports.threaded.attempt import Attempt, attempting
 from webhooks.transports.threaded.connections import Blocked
-from webhooks.transports.threaded.faults import TIMED_OUT, Fault, fault_of
+from webhooks.transports.threaded.faults import TIMED_OUT, Fault, fault_of, reason_of
+from webhooks.transports.threaded.tls import Trust
 from webhooks.transports.threaded.watchdog import Watchdog
 
 # More only wait for the interpreter's lock: what the threads are for is receivers that hang.
@@ -55,7 +56,7 @@ class ThreadsTransport:
         self._resolver = resolver or Resolver(policy)
         self._parse = lru_cache(KEPT_URLS)(lambda text: parse_url(text, policy))
         self._capacity = min(settings.max_in_flight, MOST_THREADS)
-        self._adapter = Adapter(tls_context(ca_file), self._capacity)
+        self._adapter = Adapter(Trust(ca_file), self._capacity)
         self._dog = Watchdog()
         self._to_send: queue.SimpleQueue[tuple[Request, float] | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Response | None] = queue.SimpleQueue()
@@ -201,7 +202,7 @@ def _read(raw: urllib3.BaseHTTPResponse, body: list[bytes], attempt: Attempt) ->
             room -= len(piece)
     except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError) as error:
         raw.close()
-        why = TIMED_OUT[1] if attempt.watch.fired else attempt.head.fault or str(error)
+        why = TIMED_OUT[1] if attempt.watch.fired else attempt.head.fault or reason_of(error)
         return f"the response body is incomplete: {why}"
     if room <= 0:
         raw.close()

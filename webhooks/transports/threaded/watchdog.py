@@ -20,20 +20,23 @@ class Cord:
     """A second descriptor of a connection's socket, to shut the connection down from outside.
 
     It stays with the connection over all its attempts; ``holder`` is the attempt that may
-    be ended now.
+    be ended now. ``lock`` is the watchdog's.
     """
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: socket.socket, lock: threading.RLock) -> None:
         self.holder: Watch | None = None
         self._twin = connected.dup()
+        self._lock = lock
 
     def pull(self) -> None:
-        """End both directions; whoever reads or writes sees it at once."""
+        """End both directions; whoever reads or writes sees it at once. Holds the lock."""
         with contextlib.suppress(OSError):
             self._twin.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        self._twin.close()
+        """Not while it is pulled: by then its number could be another connection's."""
+        with self._lock:
+            self._twin.close()
 
 
 class Watch:
@@ -45,6 +48,12 @@ class Watch:
         self.due = due
         self.cord: Cord | None = None
         self._dog = dog
+
+    def tie(self, connected: socket.socket) -> Cord:
+        """A cord to a new connection, which is the one that is to be ended."""
+        cord = Cord(connected, self._dog.lock)
+        self.hold(cord)
+        return cord
 
     def hold(self, cord: Cord) -> None:
         """It is this connection that is to be ended."""
