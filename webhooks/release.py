@@ -43,8 +43,8 @@ class Unfinished(RuntimeError):
 
     def __init__(self, cancelled: int) -> None:
         super().__init__(
-            f"{cancelled:,} deliveries that are not released are cancelled, and there are more; "
-            "the endpoint is not resumed yet: ask for it again to go on"
+            f"not released and cancelled so far: {cancelled:,}; there are more, and the endpoint "
+            "is not resumed yet: ask for it again to go on"
         )
         self.cancelled = cancelled
 

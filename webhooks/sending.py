@@ -45,6 +45,7 @@ class Sender:
     def __init__(self, settings: Settings, keyring: Keyring) -> None:
         self._connect_timeout_s = settings.connect_timeout_s
         self._keyring = keyring
+        self._issuer = settings.origin or signing.ISSUER
         self._origin = ownership.origin_headers(settings)
         self._signer = lru_cache(KEPT_SIGNERS)(self._make_signer)
         self._custom = lru_cache(KEPT_SIGNERS)(self._read_custom)
@@ -91,6 +92,7 @@ class Sender:
                 (ids.encode(ids.SECRET, row_id), self._decrypt(tenant_id, row_id, stored))
                 for row_id, stored in secrets
             ],
+            self._issuer,
         )
 
     def _decrypt(self, tenant_id: UUID, row_id: UUID, stored: str) -> signing.Secret:

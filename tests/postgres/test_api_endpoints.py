@@ -269,6 +269,31 @@ def test_resuming_releases_what_is_asked_for(api: Api, connection: psycopg.Conne
     ) == 1  # fmt: skip
 
 
+def test_a_release_that_takes_too_long_is_asked_for_again(
+    api: Api, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """409 with how far it is, the endpoint still paused and nothing else changed; then it is done."""
+    path = f"/endpoints/{api.endpoint('*')}"
+    api.patch(path, {"status": "paused"})
+    emit(connection)
+    wanted = {"status": "active", "release": {"mode": "none"}, "description": "d"}
+    monkeypatch.setattr("webhooks.release.LONGEST_S", 0)
+
+    answer = api.patch(path, wanted)
+
+    monkeypatch.undo()
+    assert (answer.status_code, (answer.json or {})["detail"].partition(",")[0]) == (
+        409, "not released and cancelled so far: 0; there are more",
+    )  # fmt: skip
+    shown = api.get(path).json
+    assert shown is not None
+    assert (shown["status"], shown["description"]) == ("paused", "")
+    again = api.patch(path, wanted).json
+    assert again is not None
+    assert (again["status"], again["description"]) == ("active", "d")
+    assert statuses(connection) == {"cancelled": 1}
+
+
 @pytest.mark.parametrize(
     ("release", "field"),
     [

@@ -227,6 +227,27 @@ def test_resuming_asks_what_is_released(
     assert statuses(connection) == left
 
 
+def test_a_release_that_takes_too_long_is_pressed_again(
+    owner: FlaskClient, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page says how far it is and keeps the choice; pressed again, it goes on."""
+    register(owner, event_types="*")
+    path = path_of("ep", one(connection, "SELECT id FROM webhooks.endpoints"))
+    post(owner, f"{path}/pause")
+    emit(connection, 2)
+    monkeypatch.setattr("webhooks.release.LONGEST_S", 0)
+
+    answer = post(owner, f"{path}/resume", {"release": "none"})
+
+    monkeypatch.undo()
+    assert answer.status_code == 409
+    assert "there are more, and the endpoint is not resumed yet" in answer.text
+    assert 'value="none" checked' in answer.text
+    assert statuses(connection) == {"pending": 2}
+    assert post(owner, f"{path}/resume", {"release": "none"}).location == path
+    assert statuses(connection) == {"cancelled": 2}
+
+
 @pytest.mark.parametrize(
     "since", ["", "yesterday", "2999-01-01T00:00", "2026-02-30T00:00", HOSTILE]
 )

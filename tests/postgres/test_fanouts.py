@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from uuid import UUID
 
 import psycopg
@@ -162,6 +163,93 @@ def test_an_endpoint_deleted_meanwhile_has_its_delivery_cancelled(
         [gone, event_id],
     ).fetchall()
     assert row == [("cancelled",)]
+
+
+SOON = "SELECT now() + interval '1 ms'"
+
+
+def last(event_id: UUID, connection: psycopg.Connection) -> UUID:
+    """The endpoint whose turn comes last."""
+    found: UUID = one(
+        connection,
+        "SELECT endpoint_ids[cardinality(endpoint_ids)] FROM webhooks.fanouts WHERE event_id = %s",
+        event_id,
+    )
+    return found
+
+
+def withdraw(connection: psycopg.Connection, endpoint_id: UUID, before: datetime) -> int:
+    return sum(fanouts.withdraw(connection, endpoint_id, "not wanted", before))
+
+
+def test_what_is_withdrawn_is_cancelled_and_nothing_else(either: psycopg.Connection) -> None:
+    """The endpoint gets its delivery, cancelled; all others get theirs, the numbers stay true."""
+    matching = make_endpoints(either, 1_500)
+    event_id = emit(either)
+    gone = last(event_id, either)
+    tenant_id = one(either, "SELECT id FROM webhooks.tenants")
+    before = one(either, SOON)
+    later = one(either, "SELECT webhooks.emit('default', 'a', '1') FROM pg_sleep(0.005)")
+    assert expand(either) == CHUNK
+    (done, *_) = delivered_to(either, event_id)
+
+    assert withdraw(either, gone, before) == 1
+
+    assert fanouts.progress(either, tenant_id, event_id) == Progress(1_001, 1_500)
+    assert withdraw(either, gone, before) == withdraw(either, done, before) == 0
+    assert expand_all(either) == [499, 1_000, 500]
+    assert delivered_to(either, event_id) == dict.fromkeys(matching, 1)
+    cancelled = either.execute(
+        "SELECT endpoint_id, event_id, reason FROM webhooks.deliveries WHERE status = 'cancelled'"
+    ).fetchall()
+    assert cancelled == [(gone, event_id, "not wanted")]
+    assert delivered_to(either, later) == dict.fromkeys(matching, 1)
+
+
+def test_a_fan_out_whose_last_is_withdrawn_ends(connection: psycopg.Connection) -> None:
+    """Nothing is left to make, and its row goes."""
+    matching = make_endpoints(connection, 1_001)
+    event_id = emit(connection)
+    gone = last(event_id, connection)
+    assert expand(connection) == CHUNK
+
+    assert withdraw(connection, gone, one(connection, SOON)) == 1
+
+    assert expand(connection) == 0
+    assert open_fanouts(connection) == 0
+    assert delivered_to(connection, event_id) == dict.fromkeys(matching, 1)
+
+
+def test_many_open_fan_outs_are_withdrawn_from(connection: psycopg.Connection) -> None:
+    """However many there are, a few in a transaction."""
+    make_endpoints(connection, 501)
+    made = [emit(connection) for _ in range(45)]
+
+    chunks = list(
+        fanouts.withdraw(connection, last(made[0], connection), "x", one(connection, SOON))
+    )
+
+    assert chunks == [20, 20, 5]
+
+
+def test_a_chunk_that_is_being_made_is_waited_for(
+    connection: psycopg.Connection, database_url: str
+) -> None:
+    """What it made is not withdrawn again: each endpoint has one delivery."""
+    make_endpoints(connection, 501)
+    event_id = emit(connection)
+    gone, before = last(event_id, connection), one(connection, SOON)
+    with connect(database_url, "other") as other, ThreadPoolExecutor(1) as pool:
+        connection.execute("BEGIN")
+        connection.execute("UPDATE webhooks.fanouts SET expanded = 501")
+        withdrawn = pool.submit(withdraw, other, gone, before)
+        with connect(database_url, "watcher") as watcher:
+            _wait_until_blocked(watcher, other.info.backend_pid)
+        connection.execute("COMMIT")
+
+        assert withdrawn.result(20) == 0
+
+    assert statuses(connection) == {}
 
 
 def test_an_endpoint_deleted_before_is_not_counted(

@@ -12,14 +12,23 @@ import pytest
 from flask import Flask
 
 from tests.endpoints import create, lane
-from tests.queue import claim, delivered, emit, one, outcome, register, statuses
-from webhooks import deliveries, endpoints
+from tests.queue import (
+    claim,
+    delivered,
+    emit,
+    make_endpoints,
+    one,
+    outcome,
+    register,
+    statuses,
+)
+from webhooks import deliveries, endpoints, fanouts
 from webhooks.attempt import ErrorClass
 from webhooks.db import EVER_SINCE
-from webhooks.deliveries import Settlement, operator
+from webhooks.deliveries import NO_CURSOR, Settlement, operator
 from webhooks.lanes import DEFAULT_RULES, Rules
 from webhooks.models import Endpoint, db
-from webhooks.release import Mode, Release
+from webhooks.release import Mode, Release, Unfinished
 from webhooks.settings import Settings
 
 
@@ -215,6 +224,72 @@ def test_a_crash_while_cancelling_leaves_the_endpoint_paused(
     assert endpoints.resume(endpoint, actor="ada", release=Release(Mode.NONE)) == 3
 
     assert (endpoint.status, lane(connection)["open"]) == ("active", True)
+
+
+def test_more_than_one_request_can_cancel_is_told(
+    context: Flask, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a while the request ends: the endpoint is still paused, and asking again goes on."""
+    endpoint, none = hold(context, connection), Release(Mode.NONE)
+    monkeypatch.setattr("webhooks.release.LONGEST_S", 0)
+
+    with pytest.raises(Unfinished, match="cancelled so far: 1; there are more"):
+        endpoints.resume(endpoint, actor="ada", release=none)
+
+    monkeypatch.undo()
+    assert (endpoint.status, lane(connection)["open"]) == ("paused", False)
+    assert statuses(connection) == {"cancelled": 1, "pending": 3}
+    assert endpoints.resume(endpoint, actor="bob", release=none) == 3
+    assert (endpoint.status, lane(connection)["open"]) == ("active", True)
+    entries = connection.execute(
+        "SELECT action, actor, detail FROM webhooks.audit_log ORDER BY id DESC LIMIT 2"
+    ).fetchall()
+    assert entries == [
+        ("endpoint.resume", "bob", {"release": "none", "cancelled": 3}),
+        ("endpoint.release", "ada", {"release": "none", "cancelled": 1}),
+    ]
+
+
+@pytest.mark.parametrize(("mode", "status"), [("none", "cancelled"), ("since", "pending")])
+def test_what_an_open_fan_out_has_yet_to_make_is_released_or_not(
+    context: Flask, connection: psycopg.Connection, mode: str, status: str
+) -> None:
+    """Its delivery is made, for the others' sake too, and cancelled where it is not released."""
+    endpoint, _ = create(context)
+    endpoint_id = endpoint.id
+    make_endpoints(connection, 600)
+    since = one(connection, "SELECT now()")
+    endpoints.pause(endpoint, actor="ada")
+    emit(connection)
+    connection.execute("SELECT pg_sleep(0.005)")
+
+    release = Release(Mode(mode), since if mode == "since" else None)
+    cancelled = endpoints.resume(endpoint, actor="bob", release=release)
+    while fanouts.expand(connection):
+        pass
+
+    assert cancelled == (mode == "none")
+    found = "SELECT status FROM webhooks.deliveries WHERE endpoint_id = %s"
+    assert one(connection, found, endpoint_id) == status
+    assert sum(statuses(connection).values()) == 601
+    assert statuses(connection).get("cancelled", 0) == cancelled
+
+
+def test_a_large_deletion_is_finished_by_the_workers(
+    context: Flask, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request ends after a while; what is left is cancelled on sight, and never sent."""
+    monkeypatch.setattr(endpoints, "LONGEST_S", 0)
+    endpoint, _ = create(context)
+    emit(connection, 700)
+
+    endpoints.delete(endpoint, actor="ada")
+
+    assert statuses(connection) == {"pending": 700}
+    batch = deliveries.claim(connection, register(connection), NO_CURSOR, 100)
+    assert batch.claims == ()
+    assert [deliveries.cancel_orphans(connection, batch.orphans) for _ in range(2)] == [500, 200]
+    assert statuses(connection) == {"cancelled": 700}
 
 
 def test_an_active_endpoint_has_nothing_to_release(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import psycopg
 import pytest
 
@@ -10,8 +12,8 @@ from webhooks.keyring_check import check_keyring
 from webhooks.secrets import Keyring, KeyringError, Place
 
 
-def add_secret(connection: psycopg.Connection, keyring: Keyring) -> None:
-    """One signing secret under the keyring's current key."""
+def add_secret(connection: psycopg.Connection, keyring: Keyring) -> UUID:
+    """An endpoint with one signing secret under the keyring's current key; its id."""
     endpoint_id = make_endpoint(connection)
     tenant = one(connection, "SELECT tenant_id FROM webhooks.endpoints WHERE id = %s", endpoint_id)
     row_id = one(connection, "SELECT webhooks.uuid7()")
@@ -20,6 +22,16 @@ def add_secret(connection: psycopg.Connection, keyring: Keyring) -> None:
         "INSERT INTO webhooks.signing_secrets (id, tenant_id, endpoint_id, ciphertext) "
         "VALUES (%s, %s, %s, %s)",
         [row_id, tenant, endpoint_id, sealed],
+    )
+    return endpoint_id
+
+
+def add_headers(connection: psycopg.Connection, keyring: Keyring, endpoint_id: UUID) -> None:
+    """Custom headers of the endpoint under the keyring's current key."""
+    tenant = one(connection, "SELECT tenant_id FROM webhooks.endpoints WHERE id = %s", endpoint_id)
+    sealed = keyring.encrypt(Place("endpoints", tenant, endpoint_id, "headers"), b'[["A", "b"]]')
+    connection.execute(
+        "UPDATE webhooks.endpoints SET headers = %s WHERE id = %s", [sealed, endpoint_id]
     )
 
 
@@ -43,6 +55,35 @@ def test_a_keyring_that_lacks_a_key_is_refused_by_name(
 
     with pytest.raises(KeyringError, match="'same'"):
         check_keyring(database_url, Keyring.parse(Keyring.generate(key_id)))
+
+
+def test_every_key_that_is_missing_is_named(
+    connection: psycopg.Connection, database_url: str
+) -> None:
+    """Signing secrets and custom headers are looked at, and all keys told at once."""
+    known = Keyring.parse(Keyring.generate("known"))
+    endpoint_id = add_secret(connection, Keyring.parse(Keyring.generate("a")))
+    add_headers(connection, Keyring.parse(Keyring.generate("b")), endpoint_id)
+    add_secret(connection, known)
+
+    with pytest.raises(KeyringError, match="keys 'a' and 'b'"):
+        check_keyring(database_url, known)
+
+
+@pytest.mark.parametrize("ending", ["deleted", "ended"])
+def test_a_lost_key_that_nothing_needs_does_not_stop_the_start(
+    connection: psycopg.Connection, database_url: str, ending: str
+) -> None:
+    """Secrets that sign no more, and those of deleted endpoints, may have had any key."""
+    lost = Keyring.parse(Keyring.generate("lost"))
+    endpoint_id = add_secret(connection, lost)
+    if ending == "deleted":
+        add_headers(connection, lost, endpoint_id)
+        connection.execute("UPDATE webhooks.endpoints SET deleted_at = now()")
+    else:
+        connection.execute("UPDATE webhooks.signing_secrets SET valid_until = now()")
+
+    check_keyring(database_url, Keyring.parse(Keyring.generate()))
 
 
 @pytest.mark.parametrize("damaged", ["garbage", "v1:only:%%%:%%%"])

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhooks.secrets import Keyring, KeyringError, Place, SecretError
+from webhooks.secrets import Keyring, KeyringError, Place, SecretError, UnknownKeyError, key_id_of
 
 KEY_A, KEY_B = b"a" * 32, b"b" * 32
 PLACE = Place("signing_secrets", UUID(int=1), UUID(int=2), "ciphertext")
@@ -72,8 +72,9 @@ def test_older_keys_still_decrypt_and_removed_ones_do_not() -> None:
     assert BOTH.decrypt(PLACE, stored) == SECRET
 
     alone = Keyring.parse(entry("new", KEY_B))
-    with pytest.raises(SecretError, match="no key 'old' in the keyring"):
+    with pytest.raises(UnknownKeyError, match="no key 'old' in the keyring") as caught:
         alone.decrypt(PLACE, stored)
+    assert caught.value.key_id == "old"
     impostor = Keyring.parse(entry("old", KEY_B))
     with pytest.raises(SecretError, match="does not decrypt"):
         impostor.decrypt(PLACE, stored)
@@ -94,6 +95,14 @@ def test_damaged_ciphertext_is_a_secret_error(stored: str) -> None:
     with pytest.raises(SecretError, match=str(PLACE.row_id)) as caught:
         OLD.decrypt(PLACE, stored)
     assert len(str(caught.value)) < 160
+    assert not isinstance(caught.value, UnknownKeyError)
+
+
+def test_the_key_that_a_ciphertext_names_is_told() -> None:
+    """Of anything else nothing is told: it may be a secret that somebody put there."""
+    assert key_id_of(GOOD) == "old"
+    for other in ("", "v1", "v1:", "v1:a.b:x:y", "whsec_plain:text", f"v1:{'k' * 33}:a:b"):
+        assert key_id_of(other) is None
 
 
 def test_generated_keyring_parses() -> None:

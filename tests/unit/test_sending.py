@@ -12,6 +12,7 @@ from ipaddress import ip_network
 from typing import Any
 from uuid import UUID
 
+import jwt
 import pytest
 import standardwebhooks
 from hypothesis import given
@@ -50,6 +51,7 @@ def claim(**changes: Any) -> Claim:
     target = Target(
         ENDPOINT, TENANT, URL, timeout_s=changes.pop("timeout_s", 20.0),
         secrets=changes.pop("secrets", (stored("new", 11), stored("old", 12))),
+        schemes=changes.pop("schemes", ("standard",)),
     )  # fmt: skip
     values: dict[str, Any] = {
         "delivery_id": DELIVERY, "shard": 0, "tenant_id": TENANT, "event_id": EVENT,
@@ -486,3 +488,16 @@ def test_retry_after_never_raises(text: str) -> None:
     """Any header value is read or ignored, within a day."""
     seconds = parse_retry_after(text, THEN)
     assert seconds is None or 0 <= seconds <= 86_400
+
+
+def test_a_token_names_who_sent_it() -> None:
+    """The installation's own name where it has one."""
+    place = Place("signing_secrets", TENANT, UUID(int=11), "ciphertext")
+    text = signing.new_secret(signing.Kind.ED25519)
+    secret = (UUID(int=11), KEYRING.encrypt(place, text.encode()))
+    named = Sender(Settings(origin="hooks.example.com"), KEYRING)
+
+    found = dict(prepared(named, secrets=(secret,), schemes=("jwt",)).headers)
+
+    claims = jwt.decode(found["webhook-jwt"], options={"verify_signature": False})
+    assert claims["iss"] == "hooks.example.com"

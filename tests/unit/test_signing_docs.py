@@ -14,12 +14,15 @@ from typing import Any
 
 import jwt
 import pytest
+import requests
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from http_message_signatures import HTTPMessageSigner, HTTPSignatureKeyResolver
+from http_message_signatures.algorithms import ED25519
 
-from tests.node import VERIFIERS, install_verifiers
+from tests.node import VERIFIERS
 from tests.support import require
 from webhooks import signing
-from webhooks.signing import Kind, Message, Scheme, Signer
+from webhooks.signing import Kind, Message, Scheme, Signer, keys
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "signing.md").read_text(encoding="utf-8")
@@ -171,11 +174,11 @@ def test_python_programs(names: tuple[str, ...]) -> None:
     assert [case for case in cases if defined[case[0]](*case[1:4]) is not case[4]] == []
 
 
-def test_javascript_programs(tmp_path: Path) -> None:
+def test_javascript_programs(javascript_verifiers: Path) -> None:
     """The same requests, the same verdicts; tokens by the key set too."""
-    install_verifiers(tmp_path)
+    folder = javascript_verifiers.parent
     parts = [PROGRAMS["javascript", name] for name in ("standard", "v1a", "compatible", "jwt")]
-    program = write(tmp_path, "program.cjs", *parts, runner("main.js"))
+    program = write(folder, "program.cjs", *parts, runner("main.js"))
     key_set = {"url": URL, "keys": signing.jwks([("sec_0", public(PAIR))])}
     token = sign("jwt", PAIR)
     tokens: list[Case] = [
@@ -188,7 +191,7 @@ def test_javascript_programs(tmp_path: Path) -> None:
     ]
 
     cases = [*standard_cases(), *compatible_cases(), *tokens]
-    judge(lambda file: ["node", str(program), str(file)], tmp_path, cases)
+    judge(lambda file: ["node", str(program), str(file)], folder, cases)
 
 
 @pytest.mark.timeout(300)  # on a new machine Go compiles its library first
@@ -258,18 +261,36 @@ def test_openssl_verifies_the_published_signatures_of_key_pairs(tmp_path: Path) 
 def test_http_message_signatures_in_python() -> None:
     """Verified for this body, this target and five minutes; also while two keys are live."""
     verify = python("rfc9421")["verify_rfc9421"]
-    keys = {"sec_0": Ed25519PublicKey.from_public_bytes(public(PAIR))}
+    known = {"sec_0": Ed25519PublicKey.from_public_bytes(public(PAIR))}
     plain = {"content-type": "application/json"}
     good = plain | sign("rfc9421", PAIR)
 
-    assert verify(URL, good, BODY, keys)
-    assert not verify(URL, good, BODY + b" ", keys)
-    assert not verify(URL.replace("x=1", "x=2"), good, BODY, keys)
-    assert not verify(URL, good | {"webhook-id": "evt_2"}, BODY, keys)
-    assert not verify(URL, plain | sign("rfc9421", OTHER_PAIR), BODY, keys)
-    assert not verify(URL, plain | sign("rfc9421", PAIR, shift_s=-400), BODY, keys)
-    assert not verify(URL, plain, BODY, keys)
+    assert verify(URL, good, BODY, known)
+    assert not verify(URL, good, BODY + b" ", known)
+    assert not verify(URL.replace("x=1", "x=2"), good, BODY, known)
+    assert not verify(URL, good | {"webhook-id": "evt_2"}, BODY, known)
+    assert not verify(URL, plain | sign("rfc9421", OTHER_PAIR), BODY, known)
+    assert not verify(URL, plain | sign("rfc9421", PAIR, shift_s=-400), BODY, known)
+    assert not verify(URL, plain, BODY, known)
     assert not verify(URL, good, BODY, {})
+    assert verify(URL, covering("@method", "@target-uri", "webhook-id"), BODY, known)
+    assert not verify(URL, covering("@method", "webhook-id"), BODY, known)
+
+
+def covering(*components: str) -> dict[str, str]:
+    """The headers of a request by the right key, over these components and the digest."""
+    request = requests.Request(
+        "POST", URL, headers={"webhook-id": ID, "content-type": "application/json"}, data=BODY
+    ).prepare()
+
+    class Keys(HTTPSignatureKeyResolver):
+        def resolve_private_key(self, key_id: str) -> object:
+            return keys.private_key(signing.import_secret(PAIR))
+
+    HTTPMessageSigner(signature_algorithm=ED25519, key_resolver=Keys()).sign(
+        request, key_id="sec_0", covered_component_ids=components, tag="webhook", body=BODY
+    )
+    return {name.lower(): value for name, value in request.headers.items()}
 
 
 def test_tokens_in_python() -> None:

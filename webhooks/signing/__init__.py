@@ -14,6 +14,7 @@ from webhooks.signing.keys import (
 )
 from webhooks.signing.message import Headers, Message
 from webhooks.signing.schemes import (
+    ISSUER,
     KINDS,
     Scheme,
     SchemeError,
@@ -29,6 +30,7 @@ from webhooks.signing.verification import TOLERANCE_S, SignatureError, Step, ver
 __all__ = [
     "CONTENT_TYPE",
     "ID_HEADER",
+    "ISSUER",
     "KINDS",
     "PREFIX",
     "SIGNATURE_HEADER",

@@ -60,13 +60,16 @@ _OF_SECRETS: dict[Scheme, Callable[[Sequence[Secret]], Signs]] = {
 class Signer:
     """Signs an endpoint's deliveries: ``keys`` are ``(key id, secret)``, newest first.
 
-    SchemeError when a scheme is unknown or none of the keys is of a kind that it can use.
+    ``issuer``: who signs, as tokens name it. SchemeError when a scheme is unknown or none of
+    the keys is of a kind that it can use.
     """
 
-    def __init__(self, schemes: Iterable[str], keys: Sequence[tuple[str, Secret]]) -> None:
+    def __init__(
+        self, schemes: Iterable[str], keys: Sequence[tuple[str, Secret]], issuer: str = ISSUER
+    ) -> None:
         wanted = read_schemes(schemes)
         check_schemes(wanted, {secret.kind for _, secret in keys})
-        self._schemes = [_make(scheme, _usable(scheme, keys)) for scheme in wanted]
+        self._schemes = [_make(scheme, _usable(scheme, keys), issuer) for scheme in wanted]
         # Every request names its message, whatever signs it.
         self._names_id = Scheme.STANDARD in wanted
 
@@ -116,9 +119,9 @@ def _usable(scheme: Scheme, keys: Sequence[tuple[str, Secret]]) -> list[tuple[st
     return [key for key in found if key[1].kind is Kind.TEXT] or found
 
 
-def _make(scheme: Scheme, keys: list[tuple[str, Secret]]) -> Signs:
+def _make(scheme: Scheme, keys: list[tuple[str, Secret]], issuer: str) -> Signs:
     if scheme is Scheme.RFC9421:
         return HttpSignature(keys)
     if scheme is Scheme.JWT:
-        return Jwt(*keys[0], ISSUER)
+        return Jwt(*keys[0], issuer)
     return _OF_SECRETS[scheme]([secret for _, secret in keys])

@@ -11,7 +11,7 @@ from webhooks.attempt import Headers
 LINE = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?"
 LINES = re.compile(rf"(?:{LINE}\n)*")
 # libcurl's own: a bare name leaves it out. No asking for 100-continue either.
-LEFT_OUT = ["Accept:", "Expect:"]
+LEFT_OUT = ["Accept:", "Content-Type:", "Expect:"]
 KEPT_LINES = 4_096
 LONG = 256
 
