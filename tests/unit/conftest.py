@@ -1,4 +1,4 @@
-"""Property tests run on shared machines: a slow moment there is no failure."""
+"""What unit tests share. Property tests run on shared machines: a slow moment is no failure."""
 
 from __future__ import annotations
 
