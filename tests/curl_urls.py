@@ -48,8 +48,7 @@ def read(url: str) -> tuple[str, str, int, str]:
         )
     finally:
         library.curl_url_cleanup(handle)
-    assert scheme and host and port and path
-    return scheme, host, int(port), path if query is None else f"{path}?{query}"
+    return scheme or "", host or "", int(port or 0), f"{path}{'' if query is None else '?' + query}"
 
 
 def _part(library: Any, handle: Any, part: int) -> str | None:

@@ -13,6 +13,9 @@ from uuid import UUID
 
 from msgspec import Struct
 
+# Which attempt a request is; every delivery carries it, and nothing else does.
+ATTEMPT_HEADER = "webhook-attempt"
+
 
 class Status(StrEnum):
     """A delivery's state.
@@ -138,3 +141,12 @@ class Outcome(Struct, frozen=True, gc=False):
             ErrorClass.INVALID_URL,
             ErrorClass.INTERNAL,
         )
+
+
+class Withheld(Outcome, frozen=True, gc=False):
+    """No attempt was made: this process lacks the key ``key_id``, and another may have it.
+
+    The claim is to be given back; no try is charged.
+    """
+
+    key_id: str = ""

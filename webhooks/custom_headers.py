@@ -110,9 +110,10 @@ def shown(headers: Headers) -> dict[str, str | None]:
 
 def recorded(headers: Headers) -> Headers:
     """A request's headers with MASK for the values of secret ones; our own stay as they are."""
-    if not any(_is_masked(name) for name, _ in headers):
-        return headers
-    return tuple([(name, MASK if _is_masked(name) else value) for name, value in headers])
+    for name, _ in headers:
+        if _is_masked(name):
+            return tuple([(name, MASK if _is_masked(name) else value) for name, value in headers])
+    return headers
 
 
 def dump(headers: Headers) -> bytes:

@@ -18,6 +18,8 @@ import psycopg
 
 from webhooks.db import INDEXES_ONLY, retry_tx, transaction
 
+# Up to so many endpoints get their deliveries from webhooks.accept itself.
+IN_EMIT = 500
 CHUNK = 1_000
 MOST_TENANTS = 100
 WITHDRAWN_AT_ONCE = 20

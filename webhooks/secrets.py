@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 VERSION = "v1"
 KEY_BYTES = 32
 NONCE_BYTES = 12
-KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
+KEY_ID_CHARACTERS = 32
+KEY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{KEY_ID_CHARACTERS}}}")
 
 
 class KeyringError(ValueError):

@@ -13,9 +13,9 @@ from importlib.metadata import version
 from uuid import UUID
 
 from webhooks import custom_headers, ids, ownership, signing
-from webhooks.attempt import Claim, ErrorClass, Headers, Outcome, Target
+from webhooks.attempt import ATTEMPT_HEADER, Claim, ErrorClass, Headers, Outcome, Target, Withheld
 from webhooks.lanes import THROTTLED
-from webhooks.secrets import Keyring, Place, SecretError
+from webhooks.secrets import Keyring, Place, SecretError, UnknownKeyError
 from webhooks.settings import Settings
 from webhooks.transports.base import Request, Response
 
@@ -53,7 +53,7 @@ class Sender:
     def prepare(self, claim: Claim, now: Callable[[], float]) -> Request | Outcome:
         """The request to send, signed as of ``now()`` (Unix seconds).
 
-        The outcome instead when there is nothing that could be sent.
+        The outcome instead when there is nothing that could be sent, or not by this process.
         """
         target, payload = claim.target, claim.payload
         if target is None:
@@ -66,10 +66,14 @@ class Sender:
             return _unsendable("the endpoint has no valid signing secret", target.url)
         try:
             signer = self._signer(target.tenant_id, target.schemes, target.secrets)
+        except UnknownKeyError as error:
+            return _withheld(error)
         except (SecretError, signing.SigningSecretError, signing.SchemeError) as error:
             return _unsendable(f"the signing secret cannot be used: {error}", target.url)
         try:
             custom = self._custom(target.tenant_id, target.endpoint_id, target.headers)
+        except UnknownKeyError as error:
+            return _withheld(error)
         except ValueError as error:  # SecretError is one
             return _unsendable(f"the custom headers cannot be used: {error}", target.url)
         own = _headers(claim, target, signer, payload, int(now()))
@@ -151,13 +155,20 @@ def _headers(
         ("User-Agent", USER_AGENT),
         *signer.headers(message),
         ("webhook-event-type", claim.event_type),
-        ("webhook-attempt", str(claim.attempt)),
+        (ATTEMPT_HEADER, str(claim.attempt)),
     )
 
 
 def _unsendable(detail: str, url: str = "") -> Outcome:
     now = time.monotonic()
     return Outcome(ErrorClass.INTERNAL, detail=detail, started=now, finished=now, url=url)
+
+
+def _withheld(error: UnknownKeyError) -> Withheld:
+    now = time.monotonic()
+    return Withheld(
+        ErrorClass.INTERNAL, detail=str(error), started=now, finished=now, key_id=error.key_id
+    )
 
 
 def _classify(response: Response) -> tuple[ErrorClass | None, str]:

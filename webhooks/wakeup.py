@@ -16,6 +16,8 @@ import psycopg
 from webhooks.db import connect
 
 CHANNEL = "webhooks_wakeup"
+# What a wake-up says where a large fan-out is to be made into deliveries first.
+FAN_OUT = "fan-out"
 DEBOUNCE_S = 0.05
 RECONNECT_S = 2.0
 LISTEN_S = 1.0
@@ -29,12 +31,14 @@ class Notifier:
     def __init__(self, url: str) -> None:
         self._url = url
         self._wanted = threading.Event()
+        self._fan_out = False
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def notify(self) -> None:
-        """Ask for a wake-up; returns at once and never raises."""
+    def notify(self, *, fan_out: bool = False) -> None:
+        """Ask for a wake-up, of a large ``fan_out`` or not; returns at once and never raises."""
+        self._fan_out = self._fan_out or fan_out
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
@@ -64,12 +68,13 @@ class Notifier:
             self._wanted.clear()
             if self._over.is_set():
                 return
-            connection.execute(f"NOTIFY {CHANNEL}")
+            says, self._fan_out = FAN_OUT if self._fan_out else "", False
+            connection.execute("SELECT pg_notify(%s, %s)", [CHANNEL, says])
             self._over.wait(DEBOUNCE_S)
 
 
-def listen(url: str, wake: Callable[[], None], stopped: Callable[[], bool]) -> None:
-    """Call ``wake`` for each wake-up until ``stopped``; reconnects by itself.
+def listen(url: str, wake: Callable[[str], None], stopped: Callable[[], bool]) -> None:
+    """Call ``wake`` with what each wake-up says until ``stopped``; reconnects by itself.
 
     Needs a direct connection: behind a pooler in transaction mode nothing arrives,
     and the poll alone finds the work.
@@ -79,8 +84,8 @@ def listen(url: str, wake: Callable[[], None], stopped: Callable[[], bool]) -> N
             with connect(url, "listener") as connection:
                 connection.execute(f"LISTEN {CHANNEL}")
                 while not stopped():
-                    for _ in connection.notifies(timeout=LISTEN_S, stop_after=1):
-                        wake()
+                    for heard in connection.notifies(timeout=LISTEN_S, stop_after=1):
+                        wake(heard.payload)
         except (psycopg.Error, OSError) as error:
             log.warning("not listening for wake-ups, polling only: %s", error)
             threading.Event().wait(RECONNECT_S)

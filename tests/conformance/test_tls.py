@@ -278,18 +278,25 @@ def test_broken_handshake(trusting: Transport, data: bytes | None) -> None:
 def test_environment_names_no_other_authorities(
     authority: trustme.CA, trusting: Transport, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A CA bundle in the environment neither replaces the transport's own nor adds to it (W044)."""
+    """A CA bundle in the environment neither replaces the transport's own nor adds to it (W044).
+
+    A proxy for https is not asked either (W046).
+    """
     stranger = trustme.CA()
     stranger.cert_pem.write_to_path(tmp_path / "other.pem")
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "other.pem"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
     found = []
-    for issuer in (authority, stranger):
-        context = tls_context(issuer.issue_cert("secure.example"))
-        with RawServer(replies(OK), tls=context) as server:
-            found.append(send(trusting, post(server.url(host="secure.example"))).error)
+    with RawServer(replies(OK)) as proxy:
+        for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url())
+        for issuer in (authority, stranger):
+            context = tls_context(issuer.issue_cert("secure.example"))
+            with RawServer(replies(OK), tls=context) as server:
+                found.append(send(trusting, post(server.url(host="secure.example"))).error)
 
-    assert found == [None, ErrorClass.TLS]
+    assert (found, proxy.connections) == ([None, ErrorClass.TLS], 0)
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])

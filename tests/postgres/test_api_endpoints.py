@@ -32,6 +32,7 @@ FIELDS = {
     "ca_certificates",
     "retry_policy",
     "retry_ladder",
+    "missing_key",
     "lane",
     "created_at",
     "updated_at",
@@ -272,7 +273,7 @@ def test_resuming_releases_what_is_asked_for(api: Api, connection: psycopg.Conne
 def test_a_release_that_takes_too_long_is_asked_for_again(
     api: Api, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """409 with how far it is, the endpoint still paused and nothing else changed; then it is done."""
+    """409 with how far it is, the endpoint as it was; the next request goes on."""
     path = f"/endpoints/{api.endpoint('*')}"
     api.patch(path, {"status": "paused"})
     emit(connection)

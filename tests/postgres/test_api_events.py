@@ -26,12 +26,12 @@ def api(app: Flask) -> Api:
 
 @pytest.fixture
 def woken(app: Flask) -> list[bool]:
-    """Grows with each wake-up sent to the workers."""
+    """Grows with each wake-up sent to the workers: whether it tells of a large fan-out."""
     calls: list[bool] = []
 
     class Recorder:
-        def notify(self) -> None:
-            calls.append(True)
+        def notify(self, *, fan_out: bool) -> None:
+            calls.append(fan_out)
 
     app.extensions["webhooks_notifier"] = Recorder()
     return calls
@@ -59,7 +59,7 @@ def test_an_event_is_accepted(api: Api, connection: psycopg.Connection, woken: l
     assert answer.json["id"].startswith("evt_")
     assert (answer.json["deliveries"], answer.json["duplicate"]) == (2, False)
     assert one(connection, "SELECT count(*) FROM webhooks.deliveries") == 2
-    assert woken == [True]
+    assert woken == [False]
 
 
 def test_nobody_is_woken_for_an_event_without_endpoints(api: Api, woken: list[bool]) -> None:
@@ -246,7 +246,7 @@ def test_an_idempotency_key_makes_asking_again_safe(
     assert again.status_code == 202
     assert again.json == {**first.json, "duplicate": True}
     assert len(stored(connection)) == 1
-    assert woken == [True]
+    assert woken == [False]
 
 
 def test_a_used_key_with_another_body_is_a_conflict(
@@ -370,7 +370,7 @@ def test_a_batch_answers_each_item_in_order(
     assert [item["errors"][0]["field"] for item in data[40:43]] == ["type", "type", "body"]
     assert all(item["deliveries"] == 1 and not item["duplicate"] for item in data[:40])
     assert stored(connection) == [str(n).encode() for n in range(100) if n not in (40, 41, 42)]
-    assert woken == [True]
+    assert woken == [False]
 
 
 def test_a_batch_may_be_lines(api: Api, connection: psycopg.Connection) -> None:
@@ -548,3 +548,15 @@ def test_a_revoked_key_is_refused_after_two_seconds_at_most(app: Flask) -> None:
 
     assert api.get("/endpoints").status_code == 401
     assert api.post("/events", {"type": "a", "payload": 1}).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/events", "/events/batch"])
+def test_a_delivery_is_no_emit(api: Api, connection: psycopg.Connection, path: str) -> None:
+    """An endpoint whose URL is an emit address would make events for ever: the header tells."""
+    api.endpoint("*")
+    body = {"type": "a.b", "payload": {}}
+
+    answer = api.post(path, body if path == "/events" else [body], webhook_attempt="1")
+
+    assert (answer.status_code, list(errors(answer))) == (422, ["webhook-attempt"])
+    assert one(connection, "SELECT count(*) FROM webhooks.events") == 0

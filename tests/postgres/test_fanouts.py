@@ -14,14 +14,23 @@ import pytest
 from flask import Flask
 
 from tests.api import Api
+from tests.dispatching import dispatching
 from tests.queue import claim, make_endpoint, make_endpoints, one, register, statuses
+from tests.stack import eventually
 from webhooks import deliveries, events, fanouts
 from webhooks.db import connect
 from webhooks.deliveries import NO_CURSOR
 from webhooks.events import Accepted, NewEvent
 from webhooks.fanouts import Progress, expand
+from webhooks.settings import Settings
 
 CHUNK = 1_000
+RESTING = """
+SELECT count(*) = 2 FROM pg_stat_activity
+WHERE datname = current_database() AND state = 'idle'
+  AND (application_name = 'webhooks listener' AND starts_with(query, 'LISTEN')
+       OR application_name = 'webhooks keeper' AND state_change < now() - interval '0.3 s')
+"""
 
 
 def emit(connection: psycopg.Connection, type: str = "a", tenant: str = "default") -> UUID:
@@ -406,6 +415,22 @@ def test_nothing_to_expand_writes_nothing(connection: psycopg.Connection) -> Non
     assert expand(connection) == 0
 
     assert one(connection, "SELECT pg_current_xact_id()::text::bigint") == before + 1
+
+
+@pytest.mark.parametrize("count", [500, 501])
+def test_a_large_fan_out_wakes_who_expands_it(
+    app: Flask, connection: psycopg.Connection, settings: Settings, monkeypatch: pytest.MonkeyPatch,
+    count: int,
+) -> None:  # fmt: skip
+    """A worker that looks for work of its own accord once a minute makes the deliveries at once."""
+    monkeypatch.setattr("webhooks.dispatcher.dispatcher.PROMOTE_EVERY_S", 60.0)
+    make_endpoints(connection, count)
+    connection.execute("UPDATE webhooks.lanes SET open_at = 'infinity'")
+    with dispatching(settings):
+        eventually(lambda: one(connection, RESTING))
+        Api(app).post("/events", {"type": "a", "payload": 1})
+
+        eventually(lambda: statuses(connection) == {"pending": count}, 10)
 
 
 def test_progress_is_told_while_it_lasts(app: Flask, connection: psycopg.Connection) -> None:

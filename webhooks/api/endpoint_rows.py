@@ -10,24 +10,24 @@ from flask import current_app
 from sqlalchemy import Row, Select, and_, func, select
 from sqlalchemy.orm import joinedload, selectinload
 
-from webhooks import backoff, ca_certificates, endpoint_headers, ids, lanes
+from webhooks import backoff, ca_certificates, endpoint_headers, ids, lanes, missing_keys
 from webhooks.api import bodies, retry_policies
 from webhooks.api.bodies import timestamp
 from webhooks.evidence import Evidence
 from webhooks.lanes import State
 from webhooks.models import Endpoint, Lane
 
-# An endpoint, its lane, and the database's time.
-EndpointRow: TypeAlias = Row[Endpoint, Lane, datetime]
+# An endpoint, its lane, the database's time, and how its signing secrets begin.
+EndpointRow: TypeAlias = Row[Endpoint, Lane, datetime, list[str] | None]
 
 
-def query() -> Select[Endpoint, Lane, datetime]:
+def query() -> Select[Endpoint, Lane, datetime, list[str] | None]:
     """Endpoints that are not deleted, each with its lane."""
     place = and_(
         Lane.shard == func.webhooks.shard_of(Endpoint.tenant_id), Lane.endpoint_id == Endpoint.id
     )
     return (
-        select(Endpoint, Lane, func.now())
+        select(Endpoint, Lane, func.now(), missing_keys.SIGNED_WITH)
         .join(Lane, place)
         .options(joinedload(Endpoint.tenant), selectinload(Endpoint.subscriptions))
         .where(Endpoint.deleted_at.is_(None))
@@ -36,7 +36,8 @@ def query() -> Select[Endpoint, Lane, datetime]:
 
 def shown(row: EndpointRow) -> dict[str, Any]:
     """An endpoint as the API shows it."""
-    endpoint, lane, now = row
+    endpoint, lane, now, signed_with = row
+    keyring = current_app.extensions["webhooks_keyring"]
     in_force = backoff.in_force(
         endpoint.retry_policy, endpoint.tenant.retry_policy, bodies.settings()
     )
@@ -56,8 +57,9 @@ def shown(row: EndpointRow) -> dict[str, Any]:
         "retry_policy": endpoint.retry_policy,
         "retry_ladder": retry_policies.shown(*in_force),
         "schemes": endpoint.schemes,
-        "headers": endpoint_headers.shown(endpoint, current_app.extensions["webhooks_keyring"]),
+        "headers": endpoint_headers.shown(endpoint, keyring),
         "ca_certificates": _certificates(endpoint.ca_pem),
+        "missing_key": missing_keys.explain(keyring, signed_with, endpoint.headers),
         "lane": _lane(endpoint, lane, now),
         "created_at": timestamp(endpoint.created_at),
         "updated_at": timestamp(endpoint.updated_at),

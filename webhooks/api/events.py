@@ -17,6 +17,7 @@ from webhooks.api.authentication import acting_tenant, credential
 from webhooks.api.bodies import BYTE_ORDER_MARK, Invalid, Malformed, answer, timestamp
 from webhooks.api.delivery_lists import Filter
 from webhooks.api.problems import FieldError, Problem, not_found
+from webhooks.attempt import ATTEMPT_HEADER
 from webhooks.events import Accepted, Conflict, EventError, NewEvent
 from webhooks.group_commit import GroupCommit
 from webhooks.models import Event, Tenant, db
@@ -45,6 +46,7 @@ _array = msgspec.json.Decoder(list[msgspec.Raw])
 @blueprint.post("/events")
 def emit() -> Response:
     """Accept one event. 202: it is durable, and so is a delivery for each matching endpoint."""
+    _refuse_delivery()
     try:
         body = bodies.read(bodies.settings().max_payload_bytes + bodies.ENVELOPE_BYTES)
         envelope = _decode(body)
@@ -69,6 +71,7 @@ def emit_batch() -> Response:
     The valid ones are stored in one transaction; the others are reported and do not
     keep the valid ones back, so the whole is 200 and each item has its own status.
     """
+    _refuse_delivery()
     bodies.refuse_idempotency_key("give idempotency_key in each item instead")
     items = _items(bodies.read(BATCH_BYTES, bodies.JSON, NDJSON))
     tenant_of = cache(acting_tenant)
@@ -122,6 +125,17 @@ def read(event_id: str) -> Response:
 def payload(event_id: str) -> Response:
     """The payload, byte for byte as it was accepted."""
     return Response(_find(event_id, Event.payload).payload, content_type=bodies.JSON)
+
+
+def _refuse_delivery() -> None:
+    """Problem 422 for a delivery of any installation: an endpoint that is an emit address would
+    make events without end, perhaps round several installations.
+    """
+    if ATTEMPT_HEADER in request.headers:
+        raise Problem.of_field(
+            422, ATTEMPT_HEADER, "this request is itself a delivery: its endpoint's URL is an "
+            "emit address, which would go round for ever; receive it, and emit what follows"
+        )  # fmt: skip
 
 
 def _find(event_id: str, *columns: Any) -> Any:
@@ -213,8 +227,10 @@ def _group_commit() -> GroupCommit:
 
 
 def _wake(stored: Iterable[Accepted | Conflict]) -> None:
-    if any(isinstance(s, Accepted) and s.deliveries and not s.duplicate for s in stored):
-        current_app.extensions["webhooks_notifier"].notify()
+    new = [s.deliveries for s in stored if isinstance(s, Accepted) and not s.duplicate]
+    if any(new):
+        is_large = max(new) > fanouts.IN_EMIT
+        current_app.extensions["webhooks_notifier"].notify(fan_out=is_large)
 
 
 def _shown(accepted: Accepted) -> dict[str, Any]:

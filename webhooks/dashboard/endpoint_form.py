@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from webhooks.backoff import Policy, PolicyError
+from webhooks.dashboard import header_rows
 from webhooks.endpoints import EndpointError
 from webhooks.field_error import echo
 from webhooks.models import Endpoint
+from webhooks.signing import Scheme
 
 Values = dict[str, str]
 
@@ -17,6 +19,18 @@ DEFAULT, EXPONENTIAL, LIST = "default", "exponential", "list"
 RETRIES = (DEFAULT, EXPONENTIAL, LIST)
 
 EXAMPLE = "10s, 1m, 10m, 1h"
+
+SCHEMES = {
+    Scheme.STANDARD: "webhook-id, webhook-timestamp, webhook-signature. Libraries in many "
+    "languages verify it.",
+    Scheme.SVIX: "The same signature as svix-id, svix-timestamp, svix-signature.",
+    Scheme.GITHUB: "X-Hub-Signature-256, for receivers made for GitHub. It has no time in it.",
+    Scheme.STRIPE: "Stripe-Signature, for receivers made for Stripe.",
+    Scheme.SHOPIFY: "X-Shopify-Hmac-Sha256, for receivers made for Shopify. It has no time in it.",
+    Scheme.SLACK: "X-Slack-Signature, for receivers made for Slack.",
+    Scheme.RFC9421: "Signature and Signature-Input (RFC 9421), over the URL and the body.",
+    Scheme.JWT: "webhook-jwt, a token with the body's hash. It needs a key pair.",
+}
 
 # Where the form calls a field otherwise than the API.
 NAMES = {
@@ -33,6 +47,15 @@ WAIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|min|m|h|d)?")
 UNITS_S = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 
+def new_values(default: Policy) -> Values:
+    """The form of an endpoint that is to be made."""
+    return {
+        "event_types": "*",
+        **retry_values(None, default),
+        **_scheme_values([Scheme.STANDARD.value]),
+    }
+
+
 def values_of(endpoint: Endpoint, default: Policy) -> Values:
     """An endpoint as the form shows it; ``default``: what its retries follow without a policy."""
     return {
@@ -43,6 +66,9 @@ def values_of(endpoint: Endpoint, default: Policy) -> Values:
         "max_in_flight": str(endpoint.max_in_flight),
         "rate_per_second": _written(endpoint.rate_limit),
         "rate_burst": _written(endpoint.rate_burst),
+        "ca_pem": endpoint.ca_pem or "",
+        **_scheme_values(endpoint.schemes),
+        **header_rows.values_of(header_rows.stored(endpoint) or {}),
         **retry_values(endpoint.retry_policy, default),
     }
 
@@ -75,15 +101,25 @@ def fields(values: Values) -> dict[str, Any]:
         "description": values.get("description", "").strip(),
         "rate_limit": _rate(values),
         "retry_policy": policy(values),
+        **header_rows.fields(values),
+        **_schemes(values),
     }
+    if "ca_pem" in values:
+        found["ca_pem"] = values["ca_pem"]
     for name, kind in (("timeout_s", float), ("max_in_flight", int)):
         found |= _optional(values, name, name, kind)
     return found
 
 
 def changes(values: Values, endpoint: Endpoint) -> dict[str, Any]:
-    """As ``fields``, without a retry policy that only spells out what is stored."""
+    """As ``fields``, without what only spells out, or reorders, what is stored."""
     found = fields(values)
+    if not found.get("headers") and header_rows.stored(endpoint) is None:
+        found.pop("headers", None)  # they could not be shown: no rows do not mean none
+    if set(found.get("schemes", ())) == set(endpoint.schemes):
+        del found["schemes"]
+    if found.get("ca_pem", "").split() == (endpoint.ca_pem or "").split():
+        found.pop("ca_pem", None)  # one that has expired since is no reason to refuse the rest
     stored, given = endpoint.retry_policy, found["retry_policy"]
     if stored is not None and given is not None and _same(stored, given):
         del found["retry_policy"]
@@ -108,7 +144,21 @@ def policy(values: Values) -> dict[str, Any] | None:
 def errors(error: EndpointError) -> Values:
     """The error beside the field of the form that it names."""
     name = error.field.partition("[")[0]
+    if name.startswith("headers."):
+        return {"headers": f"{name.removeprefix('headers.')}: {error.message}"}
     return {NAMES.get(name, name): error.message}
+
+
+def _scheme_values(schemes: Sequence[str]) -> Values:
+    return {"schemes": "1", **{f"scheme_{scheme}": "1" for scheme in schemes}}
+
+
+def _schemes(values: Values) -> dict[str, list[str]]:
+    """Those that are ticked. A form without the boxes, of which none is sent unless ticked, means
+    none of this."""
+    if "schemes" not in values:
+        return {}
+    return {"schemes": [each.value for each in Scheme if f"scheme_{each}" in values]}
 
 
 def _rate(values: Values) -> dict[str, Any] | None:

@@ -6,14 +6,15 @@ from datetime import datetime
 from uuid import UUID
 
 from flask import abort, current_app, flash, make_response, redirect, request, url_for
+from sqlalchemy import select
 from werkzeug.wrappers import Response
 
-from webhooks import endpoint_secrets, endpoints, ids, signing
+from webhooks import endpoint_secrets, endpoints, ids, missing_keys, signing
 from webhooks.dashboard.live import page
 from webhooks.dashboard.site import Permission, blueprint, needs, row_id, user
 from webhooks.db import FOREVER
 from webhooks.endpoints import EndpointError
-from webhooks.models import Endpoint, SigningSecret
+from webhooks.models import Endpoint, SigningSecret, db
 from webhooks.signing import Kind, Scheme
 
 # For how long the older secrets go on signing; the value is seconds.
@@ -73,6 +74,15 @@ def public_key(key: bytes) -> str:
 def signing_secrets(endpoint_id: UUID) -> list[SigningSecret]:
     """The live ones, newest first."""
     return list(endpoint_secrets.live(endpoint_id))
+
+
+@blueprint.app_template_global("missing_key")
+def missing_key(endpoint_id: UUID) -> str | None:
+    """Why its deliveries wait for a key; None: they do not."""
+    row = db.session.execute(
+        select(missing_keys.SIGNED_WITH, Endpoint.headers).where(Endpoint.id == endpoint_id)
+    ).one()
+    return missing_keys.explain(current_app.extensions["webhooks_keyring"], *row)
 
 
 @blueprint.get("/endpoints/<text>/secrets/new")

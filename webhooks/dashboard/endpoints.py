@@ -54,8 +54,8 @@ def list_endpoints() -> Response:
 @needs(Permission.CHANGE)
 def new_endpoint() -> Response:
     """The form to register an endpoint."""
-    values = endpoint_form.retry_values(None, Policy.from_settings(settings()))
-    return _form({"event_types": "*", "tenant": tenants.DEFAULT, **values}, {})
+    values = endpoint_form.new_values(Policy.from_settings(settings()))
+    return _form({"tenant": tenants.DEFAULT, **values}, {})
 
 
 @blueprint.post("/endpoints")
@@ -188,6 +188,7 @@ def _form(values: Values, errors: Values, endpoint: Endpoint | None = None) -> R
         endpoint_id=endpoint.id if endpoint else None,
         tenants=[] if endpoint else tenants.all_tenants(),
         defaults=settings(),
+        schemes=endpoint_form.SCHEMES,
         previewed=PREVIEW in values,
         usual=_usual(endpoint),
         preview=_preview(values, endpoint.tenant if endpoint else None),

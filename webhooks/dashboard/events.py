@@ -6,7 +6,7 @@ import msgspec
 from flask import abort, current_app, flash, make_response, redirect, request, url_for
 from werkzeug.wrappers import Response
 
-from webhooks import events, ids, tenants
+from webhooks import events, fanouts, ids, tenants
 from webhooks.dashboard import bodies, cursors, lists, queries
 from webhooks.dashboard.files import attachment
 from webhooks.dashboard.live import page
@@ -47,7 +47,8 @@ def send_event() -> Response:
         return make_response(_form(values, {error.field: error.message}), 422)
     except events.Conflict as conflict:
         return make_response(_form(values, {"idempotency_key": f"{conflict}."}), 409)
-    current_app.extensions["webhooks_notifier"].notify()
+    is_large = accepted.deliveries > fanouts.IN_EMIT
+    current_app.extensions["webhooks_notifier"].notify(fan_out=is_large)
     flash(_accepted(accepted), "accepted")
     event_id = ids.encode(ids.EVENT, accepted.id)
     return redirect(url_for("dashboard.show_event", text=event_id), 303)

@@ -12,7 +12,7 @@ from uuid import UUID
 import psycopg
 
 from webhooks import backoff, deliveries, fanouts, metrics
-from webhooks.attempt import Claim, Outcome
+from webhooks.attempt import Claim, Outcome, Withheld
 from webhooks.backoff import Policy
 from webhooks.db import connect
 from webhooks.deliveries import Settlement
@@ -21,12 +21,13 @@ from webhooks.dispatcher.lease import Lease
 from webhooks.dispatcher.loop import Loop
 from webhooks.dispatcher.network import Network
 from webhooks.dispatcher.pace import CLAIM_EVERY_S, Pace
+from webhooks.dispatcher.put_off import PutOff
 from webhooks.lanes import Rules
 from webhooks.partitions import make_partitions
 from webhooks.sending import Sender
 from webhooks.settings import Settings
 from webhooks.transports.base import Transport
-from webhooks.wakeup import listen
+from webhooks.wakeup import FAN_OUT, listen
 from webhooks.workers import retire
 
 SETTLE_EVERY_S = 0.05
@@ -60,6 +61,7 @@ class Dispatcher:
         self._lease = Lease(self._hands.capacity, settings.lease_s)
         self._cursor = random_cursor()
         self._pace = Pace()
+        self._put_off = PutOff()
         # So that the first round is a whole interval away, but partitions are made at once.
         self._reclaimed = time.monotonic()
         self._partitioned = float("-inf")
@@ -149,10 +151,11 @@ class Dispatcher:
         if worker_id is None or not self._may_claim():
             return CLAIM_EVERY_S
         begun = time.monotonic()
+        shares = self._put_off.limit(self._hands.shares())
         try:
             with metrics.CLAIM_SECONDS.time():
                 batch = deliveries.claim(
-                    connection, worker_id, self._cursor, self._hands.room, self._hands.shares()
+                    connection, worker_id, self._cursor, self._hands.room, shares
                 )
         except deliveries.Fenced:
             self._fenced()
@@ -173,9 +176,15 @@ class Dispatcher:
     def _settle(self, connection: psycopg.Connection) -> float:
         finished = self._hands.finished(SETTLE_MOST_ROWS)
         by_worker: dict[UUID, list[Settlement]] = defaultdict(list)
+        withheld: dict[UUID, list[tuple[Claim, str]]] = defaultdict(list)
         for claim, result in finished:
             assert claim.worker_id is not None  # noqa: S101 - claim() sets it
-            by_worker[claim.worker_id].append(self._settlement(claim, result))
+            if isinstance(result, Withheld):
+                withheld[claim.worker_id].append((claim, result.key_id))
+            else:
+                by_worker[claim.worker_id].append(self._settlement(claim, result))
+        for worker_id, pairs in withheld.items():
+            self._return(connection, worker_id, pairs)
         for worker_id, settlements in by_worker.items():
             with metrics.SETTLE_SECONDS.time():
                 held = deliveries.settle(connection, worker_id, settlements, self._rules)
@@ -195,6 +204,19 @@ class Dispatcher:
         metrics.FENCED.inc(len(settlements) - len(mine))
         if self._hands.room >= self._hands.capacity // 4:
             self._claimer.wake()
+
+    def _return(
+        self, connection: psycopg.Connection, worker_id: UUID, pairs: list[tuple[Claim, str]]
+    ) -> None:
+        """Give back claims whose keys this process lacks; their endpoints wait for another one."""
+        for key_id in sorted({key_id for _, key_id in pairs}):
+            log.warning("deliveries wait: the keyring lacks the key %r of their secrets", key_id)
+        claims = [claim for claim, _ in pairs]
+        self._put_off.add(claim.endpoint_id for claim in claims)
+        numbers = {(claim.delivery_id, claim.attempt) for claim in claims}
+        deliveries.give_back(connection, worker_id, numbers)
+        for claim in claims:
+            self._hands.settled(claim, recorded=False)
 
     def _settlement(self, claim: Claim, result: Outcome) -> Settlement:
         if result.delivered:
@@ -267,7 +289,12 @@ class Dispatcher:
 
     def _listen(self) -> None:
         url = self._settings.listen_url or self._settings.database_url
-        listen(url, self._claimer.wake, lambda: not self._running)
+        listen(url, self._woken, lambda: not self._running)
+
+    def _woken(self, says: str) -> None:
+        self._claimer.wake()
+        if says == FAN_OUT:
+            self._keeper.wake()
 
 
 def random_cursor() -> deliveries.Cursor:

@@ -19,7 +19,7 @@ MOST_DIGITS = 19
 # A carriage return that ends no line.
 STRAY = re.compile(rb"\r(?!\n)")
 # As libcurl: nothing behind the digits matters.
-CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[^0-9A-Fa-f\n][^\n]*)?\n")
+CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,17})(?:[^0-9A-Fa-f\n][^\n]*)?\n")
 LARGEST_CHUNK = 2**63 - 1
 
 
