@@ -23,6 +23,7 @@ from webhooks import (
     endpoint_secrets,
     endpoint_status,
     ownership,
+    target_check,
 )
 from webhooks.endpoint_fields import EndpointError, checked
 from webhooks.models import Endpoint, Tenant, db
@@ -89,6 +90,7 @@ def create(
             **{name: value for name, value in given.items() if value is not None},
         },
     )
+    target_check.check(values["url"])
     made = endpoint_secrets.first(values.get("schemes", [Scheme.STANDARD.value]), secret)
     own = endpoint_headers.given(values["headers"])
     endpoint = _store(tenant, keyring, {**values, "headers": own}, actor)
@@ -123,6 +125,8 @@ def update(
     keyring = current_app.extensions["webhooks_keyring"]
     values = checked(settings, fields)
     endpoint_status.check(status, status_reason, release)
+    if values.get("url", endpoint.url) != endpoint.url:
+        target_check.check(values["url"])
     _fitted(endpoint, settings, keyring, values, status)
     cancelled = _cancel_rest(endpoint, status, release, actor)
     if not _lock(endpoint):

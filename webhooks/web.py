@@ -44,12 +44,15 @@ def check_settings() -> None:
 
 def app() -> Flask:
     """The application, with logging set up as in every process."""
+    from webhooks.addresses import AddressPolicy
     from webhooks.app import create_app
     from webhooks.prover import Prover
+    from webhooks.resolver import Resolver
 
     settings = Settings.from_env(os.environ)
     logs.setup(settings.log_level)
     made = create_app(settings)
-    # Here, as the application itself never sends.
+    # Here, as the application itself never sends, nor asks a name server.
+    made.extensions["webhooks_resolver"] = Resolver(AddressPolicy.from_settings(settings))
     made.extensions["webhooks_prover"] = Prover(settings, made.extensions["webhooks_keyring"])
     return made

@@ -25,9 +25,9 @@ ODD = ["\r\n", "\r\nX: y", "\n", "\r", "\0", "\x0b", "\x1f", "\x7f", "\x85", "é
 def spoilt(texts: st.SearchStrategy[str], odd: list[str]) -> st.SearchStrategy[str]:
     """The same with something put in."""
     return st.builds(
-        lambda text, at, bad: text[:at] + bad + text[at:],
+        lambda text, at, bad: text[: at % (len(text) + 1)] + bad + text[at % (len(text) + 1) :],
         texts,
-        st.integers(0, 40),
+        st.integers(0, 255),
         st.sampled_from(odd),
     )
 

@@ -284,7 +284,7 @@ def test_a_release_that_takes_too_long_is_asked_for_again(
 
     monkeypatch.undo()
     assert (answer.status_code, (answer.json or {})["detail"].partition(",")[0]) == (
-        409, "not released and cancelled so far: 0; there are more",
+        409, "not released and cancelled so far: 1; there are more",
     )  # fmt: skip
     shown = api.get(path).json
     assert shown is not None
@@ -292,7 +292,6 @@ def test_a_release_that_takes_too_long_is_asked_for_again(
     again = api.patch(path, wanted).json
     assert again is not None
     assert (again["status"], again["description"]) == ("active", "d")
-    assert statuses(connection) == {"cancelled": 1}
 
 
 @pytest.mark.parametrize(

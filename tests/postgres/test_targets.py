@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import socket
 from collections.abc import Iterator
 from itertools import chain
 
@@ -16,7 +17,9 @@ from tests.hostile_urls import REFUSED
 from tests.pages import path_of, post, signed_in
 from tests.queue import one
 from webhooks import ids
+from webhooks.addresses import AddressPolicy
 from webhooks.app import create_app
+from webhooks.resolver import Resolver
 from webhooks.settings import Settings
 
 GOOD = "https://hooks.example.com/in"
@@ -106,3 +109,58 @@ def test_the_canonical_form_is_stored_and_shown(api: Api, connection: psycopg.Co
     assert api.get(f"/endpoints/{endpoint}").json["url"] == canonical
     assert one(connection, STORED) == canonical
     assert ids.decode(ids.ENDPOINT, endpoint)
+
+
+GOOD_ONE = "https://public.example.com/in"
+ANSWERS = {
+    "public.example.com": ["93.184.216.34"],
+    "inside.example.com": ["93.184.216.34", "10.0.0.1"],
+}
+
+
+def look_up(host: str) -> list[str]:
+    """Name servers of our own."""
+    if host not in ANSWERS:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    return ANSWERS[host]
+
+
+@pytest.fixture
+def asking(app: Flask) -> Iterator[Api]:
+    """The API of a web process, which looks names up."""
+    policy = AddressPolicy.from_settings(app.extensions["webhooks_settings"])
+    resolver = app.extensions["webhooks_resolver"] = Resolver(policy, look_up)
+    yield Api(app)
+    resolver.close()
+
+
+def test_a_name_that_stands_for_a_denied_address_is_refused(asking: Api) -> None:
+    """At POST and PATCH, with the one text, if any of its answers is denied (rows 29, 30)."""
+    endpoint = asking.endpoint(url="https://public.example.com/in")
+    body = {"url": "https://inside.example.com/in", "event_types": ["*"]}
+
+    answers = [asking.post("/endpoints", body), asking.patch(f"/endpoints/{endpoint}", body)]
+
+    for answer in answers:
+        assert answer.status_code == 422
+        assert errors(answer) == {"url": "the target address is not allowed"}
+    assert (asking.get(f"/endpoints/{endpoint}").json or {})["url"].startswith("https://public.")
+
+
+def test_a_name_without_an_address_is_a_warning(app: Flask, asking: Api) -> None:
+    """It may come up later: 201 with what is worth a look, in the form's answer too (row 32)."""
+    body = {"url": "https://coming.example.com/in", "event_types": ["*"]}
+
+    made, good = (
+        asking.post("/endpoints", body),
+        asking.post("/endpoints", body | {"url": GOOD_ONE}),
+    )
+    changed = asking.patch(f"/endpoints/{(good.json or {})['id']}", {"url": body["url"]})
+    form = post(signed_in(app), "/endpoints", {"url": body["url"], "event_types": "*"})
+
+    assert made.status_code == 201
+    (warning,) = (made.json or {})["warnings"]
+    assert "deliveries fail until it can be resolved" in warning
+    assert "warnings" not in (good.json or {})
+    assert (changed.json or {})["warnings"] == [warning]
+    assert "until it can be resolved" in form.text

@@ -9,7 +9,7 @@ import msgspec
 from flask import Blueprint, Response, current_app, request, url_for
 from msgspec import UNSET, UnsetType
 
-from webhooks import ca_certificates, endpoints, ids
+from webhooks import ca_certificates, endpoints, ids, target_check
 from webhooks.api import bodies, endpoint_rows, pages
 from webhooks.api.authentication import credential, tenant_to_change, tenant_to_read
 from webhooks.api.bodies import answer
@@ -84,7 +84,8 @@ def create() -> Response:
         raise Problem.of_field(422, error.field, error.message) from error
     shown = _shown(endpoint.id)
     location = url_for(".read", endpoint_id=shown["id"])
-    return answer({**shown, "secret": secret}, 201, {"Location": location})
+    body = {**shown, "secret": secret, **_warnings(endpoint)}
+    return answer(body, 201, {"Location": location})
 
 
 @blueprint.get("/endpoints")
@@ -122,7 +123,8 @@ def update(endpoint_id: str) -> Response:
         raise Problem.of_field(422, error.field, error.message) from error
     except Unfinished as error:
         raise Problem(409, str(error)) from error
-    return answer(_shown(_find(endpoint_id).id))
+    endpoint = _find(endpoint_id)
+    return answer(_shown(endpoint.id) | (_warnings(endpoint) if "url" in fields else {}))
 
 
 @blueprint.delete("/endpoints/<endpoint_id>")
@@ -140,6 +142,12 @@ def _find(endpoint_id: str) -> Endpoint:
     if found is None:
         raise not_found("endpoint")
     return found
+
+
+def _warnings(endpoint: Endpoint) -> dict[str, list[str]]:
+    """What is not wrong, but is worth a look; the name's answer is remembered from the check."""
+    found = target_check.check(endpoint.url)
+    return {} if found is None else {"warnings": [found]}
 
 
 def _shown(endpoint_id: UUID) -> dict[str, Any]:

