@@ -77,6 +77,8 @@ def held(state: State, open_at: datetime, now: datetime) -> str | None:
     """Why a pending delivery waits for its lane, in words; None: it does not wait for long."""
     if state in (State.PAUSED, State.DISABLED):
         return f"the endpoint is {state}"
+    if open_at.year == datetime.max.year:  # closed for good, and shown so in a moment
+        return "the endpoint is being closed"
     until = f"until {open_at:%Y-%m-%d %H:%M:%S} UTC" if open_at > now else ""
     if state is State.THROTTLED:
         return f"the receiver asked for a pause {until}"

@@ -16,7 +16,8 @@ from tests.stack import Stack, eventually, own_server
 from webhooks import schema
 from webhooks.secrets import Keyring
 
-pytestmark = pytest.mark.acceptance
+# The first test waits for all that the house puts out.
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
 
 OLD, NEW = Keyring.generate("old"), Keyring.generate("new")
 DATABASE_PASSWORD = "canary-of-the-database-0123"

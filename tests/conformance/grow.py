@@ -10,7 +10,6 @@ of resident memory in kB, after the rounds that warm up.
 from __future__ import annotations
 
 import multiprocessing
-import resource
 import sys
 from ipaddress import ip_network
 from multiprocessing.connection import Connection
@@ -19,6 +18,7 @@ from random import Random
 from tests.conformance.answers import ANSWERS, HEAD
 from tests.conformance.conftest import MAKERS
 from tests.conformance.corpus import spoilt
+from tests.conformance.memory import forget_peak, peak_kb
 from tests.rawserver import Peer, RawServer, Script
 from tests.transports import collect, post
 from webhooks import sending
@@ -99,9 +99,9 @@ def main(rounds: int) -> None:
     url, before = ours.recv(), 0
     for number in range(WARM_UP + rounds):
         if number == WARM_UP:
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            before = forget_peak()
         one_round(transports, url, number)
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    after = peak_kb()
     for transport in transports:
         transport.close()
     ours.send("the end")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import resource
-
 import pytest
 
+from tests.conformance.memory import forget_peak, peak_kb
 from tests.rawserver import Peer, RawServer, Script, replies
 from tests.transports import OK, SHORT_S, collect, post, send
 from webhooks.transports.base import Transport
@@ -48,7 +47,7 @@ def flood(first: bytes, again: bytes) -> Script:
 def test_a_flood_is_bounded(transport: Transport, name: str) -> None:
     """It ends by its deadline, costs little memory, and a good endpoint is served meanwhile."""
     first, again, expected = FLOODS[name]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = forget_peak()
     with RawServer(flood(first, again)) as server, RawServer(replies(OK)) as good:
         transport.start(post(server.url(), key="flood", timeout_s=SHORT_S))
         transport.start(post(good.url(), key="good"))
@@ -61,4 +60,4 @@ def test_a_flood_is_bounded(transport: Transport, name: str) -> None:
     assert response.finished - response.started < SHORT_S + 0.5
     assert (found["good"].status_code, after.status_code) == (200, 200)
     assert after.finished - after.started < 0.5
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
+    assert peak_kb() - before < 20_000

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import resource
 import threading
 
 import pytest
 
+from tests.conformance.memory import forget_peak, peak_kb
 from tests.rawserver import Peer, RawServer, raw, replies, reply
 from tests.transports import (
     OK,
@@ -99,14 +99,14 @@ def test_endless_body_is_cut(transport: Transport, head: bytes) -> None:
         peer.send(head)
         peer.flood(b"4000\r\n" + b"z" * 0x4000 + b"\r\n" if b"chunked" in head else b"z" * 16_384)
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = forget_peak()
     with RawServer(script) as server:
         response = send(transport, post(server.url()))
 
     assert (response.status_code, response.error, response.truncated) == (200, None, True)
     assert len(response.body) == 65_536
     assert response.finished - response.started < 2
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
+    assert peak_kb() - before < 20_000
 
 
 @pytest.mark.parametrize(

@@ -144,5 +144,5 @@ def _act(text: str, action: Callable[..., object], done: str, **more: str) -> Re
         flash(f"Nothing was changed: {refused}.", "error")
     else:
         current_app.extensions["webhooks_notifier"].notify()
-        flash(f"Held: {held}. It is sent after that." if held else done)
+        flash(f"Held: {held}. It is sent once that is over." if held else done)
     return redirect(url_for("dashboard.show_delivery", text=text), 303)

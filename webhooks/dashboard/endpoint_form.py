@@ -28,7 +28,7 @@ SCHEMES = {
     Scheme.STRIPE: "Stripe-Signature, for receivers made for Stripe.",
     Scheme.SHOPIFY: "X-Shopify-Hmac-Sha256, for receivers made for Shopify. It has no time in it.",
     Scheme.SLACK: "X-Slack-Signature, for receivers made for Slack.",
-    Scheme.RFC9421: "Signature and Signature-Input (RFC 9421), over the URL and the body.",
+    Scheme.RFC9421: "Signature and Signature-Input (RFC 9421), over address and body.",
     Scheme.JWT: "webhook-jwt, a token with the body's hash. It needs a key pair.",
 }
 

@@ -131,7 +131,7 @@ class ThreadsTransport:
             except Exception as error:  # one odd request must not cost the others a thread
                 why = f"it cannot be sent: {error}"
                 response = failed(request, started, ErrorClass.INTERNAL, why)
-            self._done.put(response); self.__dict__.setdefault("leak", []).append(response)
+            self._done.put(response)
 
     def _send(self, request: Request, started: float) -> Response:
         try:
