@@ -1,3 +1,4 @@
+DROP INDEX webhooks.ix_signing_secrets_key_id, webhooks.ix_endpoints_headers_key_id;
 ALTER TABLE webhooks.lanes DROP throttle_until, DROP blocked_at;
 ALTER TABLE webhooks.signing_secrets DROP kind, DROP public_key, DROP revoked;
 ALTER TABLE webhooks.endpoints

@@ -29,3 +29,11 @@ ALTER TABLE webhooks.lanes
     ADD throttle_until timestamptz NOT NULL DEFAULT '-infinity',
     -- When a refused address last counted: answers of one look-up count once.
     ADD blocked_at timestamptz;
+
+-- Which keys of the keyring are in use: a start asks, and a start is no time to read a table.
+CREATE INDEX ix_signing_secrets_key_id ON webhooks.signing_secrets
+    ((CASE WHEN starts_with(ciphertext, 'v1:') THEN left(split_part(ciphertext, ':', 2), 32) END),
+     id);
+CREATE INDEX ix_endpoints_headers_key_id ON webhooks.endpoints
+    ((CASE WHEN starts_with(headers, 'v1:') THEN left(split_part(headers, ':', 2), 32) END), id)
+    WHERE headers IS NOT NULL;

@@ -6,8 +6,10 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from tests.queue import make_endpoint, one
+from webhooks import stored_secrets
 from webhooks.keyring_check import check_keyring
 from webhooks.secrets import Keyring, KeyringError, Place
 
@@ -106,3 +108,20 @@ def test_a_damaged_secret_does_not_stop_the_start(
 def test_a_database_that_is_away_does_not_stop_the_start() -> None:
     """The processes wait for it, as they do later."""
     check_keyring("postgresql://nobody@127.0.0.1:1/none", Keyring.parse(Keyring.generate()))
+
+
+@pytest.mark.parametrize("column", stored_secrets.COLUMNS, ids=str)
+def test_the_keys_in_use_are_found_by_an_index(
+    connection: psycopg.Connection, column: stored_secrets.Column
+) -> None:
+    """One probe a key, however many secrets there are: a start does not read the table."""
+    with connection.transaction():
+        for other in ("seqscan", "bitmapscan", "sort"):  # which an empty table is cheaper with
+            connection.execute(f"SET LOCAL enable_{other} = off")
+        plan = connection.execute(
+            sql.SQL("EXPLAIN {}").format(column.compose(stored_secrets.KEY_IDS))
+        ).fetchall()
+
+    text = "\n".join(row[0] for row in plan)
+    assert text.count("_key_id on ") == 2
+    assert "Sort" not in text
