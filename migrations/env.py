@@ -13,6 +13,8 @@ with database.engine.begin() as connection:
     connection.execute(
         text("SELECT pg_advisory_xact_lock(hashtextextended('webhooks.migrate', 0))")
     )
+    # Behind a lock that waits, everybody waits: rather give up, and try again.
+    connection.execute(text("SET LOCAL lock_timeout = '3s'"))
     connection.execute(text("CREATE SCHEMA IF NOT EXISTS webhooks"))
     context.configure(
         connection=connection,

@@ -27,6 +27,7 @@ Address: TypeAlias = IPv4Address | IPv6Address
 NOT_ALLOWED = "the target address is not allowed"
 
 AUTHORITY = re.compile(r"(\[[^\[\]@]*\]|[^\[\]@:]*)(?::([0-9]{1,5}))?", re.ASCII)
+ESCAPE = re.compile(r"%[0-9a-fA-F]{2}", re.ASCII)
 AFTER_SCHEME = re.compile(r"(?<=[:/?])")
 ASCII_PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
@@ -114,7 +115,8 @@ def parse_url(text: str, policy: AddressPolicy) -> Url:
     host, literal = _check_host(written, policy)
     _check_second_opinion(text, parts.scheme, host, port)
     shown = "" if port == _default_port(parts.scheme) else f":{port}"
-    tail = quote(parts.path or "/", safe=ASCII_PRINTABLE)
+    # As it goes over the wire: both transports write escapes in the path in upper case.
+    tail = ESCAPE.sub(lambda found: found[0].upper(), quote(parts.path or "/", ASCII_PRINTABLE))
     if parts.query:
         tail += "?" + quote(parts.query, safe=ASCII_PRINTABLE)
     canonical = f"{parts.scheme}://{host}{shown}{tail}"

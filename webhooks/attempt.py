@@ -144,9 +144,7 @@ class Outcome(Struct, frozen=True, gc=False):
 
 
 class Withheld(Outcome, frozen=True, gc=False):
-    """No attempt was made: this process lacks the key ``key_id``, and another may have it.
+    """No attempt was made: nothing can sign it here now, for the reason in ``detail``.
 
     The claim is to be given back; no try is charged.
     """
-
-    key_id: str = ""

@@ -17,6 +17,10 @@ from webhooks.field_error import FieldError
 
 MOST_HEADERS = 20
 LONGEST_NAME = 64
+# With this value urllib3 leaves a header of its own out, and refuses any other's.
+NOT_SENT = "@@@SKIP_HEADER@@@"
+# Ours, and whoever has it may use it until it ends.
+BEARER = "webhook-jwt"
 LONGEST_VALUE_BYTES = 4_096
 MOST_BYTES = 16_384
 KEPT_NAMES = 4_096
@@ -168,6 +172,8 @@ def _checked_value(name: str, value: object) -> str | None:
             field(name),
             f"its value has {len(value)} characters; give at most {LONGEST_VALUE_BYTES}",
         )
+    if value == NOT_SENT:
+        raise HeaderError(field(name), "its value means no header to a library; give another")
     if not _VALUE.fullmatch(value):
         raise HeaderError(field(name), f"its value {_fault(value)}; give printable ASCII")
     return value
@@ -185,4 +191,4 @@ def _fault(value: str) -> str:
 
 @lru_cache(KEPT_NAMES)
 def _is_masked(name: str) -> bool:
-    return is_secret(name) and _reserved(name) is None
+    return name == BEARER or (is_secret(name) and _reserved(name) is None)

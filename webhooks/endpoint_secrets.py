@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlalchemy import func, select, text, update
 
 from webhooks import audit, ids, signing
+from webhooks.db import FOREVER
 from webhooks.endpoint_fields import EndpointError
 from webhooks.field_error import echo
 from webhooks.models import Endpoint, SigningSecret, db
@@ -62,14 +63,16 @@ def shown(made: Iterable[Secret], imported: str | None) -> str | None:
 
 
 def check(endpoint: Endpoint, schemes: Iterable[str]) -> None:
-    """EndpointError unless the live secrets can sign by these schemes."""
-    _check_schemes(schemes, {Kind(row.kind) for row in live(endpoint.id)})
+    """EndpointError unless secrets that have no end can sign by these schemes."""
+    _check_schemes(schemes, _lasting(live(endpoint.id)))
 
 
 def live(endpoint_id: UUID) -> Sequence[SigningSecret]:
     """The secrets that sign now, newest first."""
+    # Not now(): whoever waited for the endpoint's lock would see what ended meanwhile.
     query = select(SigningSecret).where(
-        SigningSecret.endpoint_id == endpoint_id, SigningSecret.valid_until > func.now()
+        SigningSecret.endpoint_id == endpoint_id,
+        SigningSecret.valid_until > func.clock_timestamp(),
     )
     return db.session.scalars(query.order_by(SigningSecret.id.desc())).all()
 
@@ -83,10 +86,12 @@ def rotate(
     secret: str | None = None,
     overlap_s: float | None = None,
 ) -> tuple[SigningSecret, str | None]:
-    """Add a secret; older ones of its kind go on signing for ``overlap_s`` (a day), then end.
+    """Add a secret; those that it replaces go on signing for ``overlap_s`` (a day), then end.
 
-    ``secret`` imports the customer's own; without one a new one of ``kind`` (hmac) is made.
-    Of more than five live ones the oldest end at once: a rotation is never refused. Answers
+    It replaces older ones of its kind, and a text an hmac one, or the other way round, where
+    the same schemes sign with both. ``secret`` imports the customer's own; without one a new
+    one of ``kind`` (hmac) is made. Of more than five live ones the oldest of those that were
+    to end do so at once: a rotation is never refused. Answers
     the row, and the text where it was made here and the receiver needs it: of an ed25519 key
     only the public half leaves. Raises EndpointError and changes nothing when a value is wrong.
     """
@@ -94,9 +99,9 @@ def rotate(
     new = _new(kind, secret)
     _lock(endpoint)
     _check_use(endpoint.schemes, new.kind)
-    rows = live(endpoint.id)
-    _end([row for row in rows if row.kind == new.kind.value], overlap_s)
-    _end(live(endpoint.id)[MOST_LIVE - 1 :], 0)
+    replaced = _replaced_by(new.kind, endpoint.schemes)
+    _end([row for row in live(endpoint.id) if row.kind in replaced], overlap_s)
+    _make_room(endpoint.id)
     row = add(endpoint, keyring, new)
     db.session.flush()
     _audit("secret.rotate", endpoint, actor, row, overlap_s=overlap_s, imported=secret is not None)
@@ -107,7 +112,8 @@ def rotate(
 def revoke(endpoint: Endpoint, secret_id: UUID, *, actor: str) -> bool:
     """End a live secret now; False when there is no such one.
 
-    EndpointError when what is left could not sign what the endpoint asks for.
+    EndpointError when what is left, and does not end by itself, could not sign what the
+    endpoint asks for.
     """
     _lock(endpoint)
     rows = live(endpoint.id)
@@ -115,7 +121,7 @@ def revoke(endpoint: Endpoint, secret_id: UUID, *, actor: str) -> bool:
     if row is None:
         db.session.rollback()
         return False
-    _check_schemes(endpoint.schemes, {Kind(each.kind) for each in rows if each is not row})
+    _check_schemes(endpoint.schemes, _lasting([each for each in rows if each is not row]))
     _end([row], 0)
     _audit("secret.revoke", endpoint, actor, row)
     db.session.commit()
@@ -142,6 +148,30 @@ def read(text: str) -> Secret:
         return signing.import_secret(text)
     except SigningSecretError as error:
         raise EndpointError("secret", str(error)) from error
+
+
+def _replaced_by(kind: Kind, schemes: Iterable[str]) -> Set[Kind]:
+    """The kinds that a new secret of this kind takes the place of."""
+
+    def users(other: Kind) -> Set[str]:
+        return {scheme for scheme in schemes if other in KINDS[Scheme(scheme)][1]}
+
+    shared = {Kind.HMAC, Kind.TEXT}
+    both = kind in shared and users(Kind.HMAC) == users(Kind.TEXT)
+    return shared if both else {kind}
+
+
+def _make_room(endpoint_id: UUID) -> None:
+    """End the oldest of those that were to end, so that one more is not too many."""
+    rows = live(endpoint_id)
+    ending = [row for row in rows if row.valid_until != FOREVER]
+    surplus = len(rows) - (MOST_LIVE - 1)
+    _end(ending[max(0, len(ending) - surplus) :] if surplus > 0 else [], 0, revoked=False)
+
+
+def _lasting(rows: Sequence[SigningSecret]) -> Set[Kind]:
+    """The kinds of those that have no end."""
+    return {Kind(row.kind) for row in rows if row.valid_until == FOREVER}
 
 
 def _new(kind: str | None, secret: str | None) -> Secret:
@@ -191,15 +221,16 @@ def _lock(endpoint: Endpoint) -> None:
     db.session.expire(endpoint)
 
 
-def _end(rows: Sequence[SigningSecret], overlap_s: float) -> None:
-    """Let them sign for so much longer, if they would have; at once means revoked."""
+def _end(rows: Sequence[SigningSecret], overlap_s: float, *, revoked: bool | None = None) -> None:
+    """Let them sign for so much longer, if they would have; at once means revoked, if not told."""
+    revoked = overlap_s == 0 if revoked is None else revoked
     until = func.now() + timedelta(seconds=overlap_s)
     db.session.execute(
         update(SigningSecret)
         .where(SigningSecret.id.in_([row.id for row in rows]))
         .values(
             valid_until=func.least(SigningSecret.valid_until, until),
-            revoked=SigningSecret.revoked | (overlap_s == 0),
+            revoked=SigningSecret.revoked | revoked,
         )
     )
 

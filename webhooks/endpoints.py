@@ -45,6 +45,8 @@ __all__ = [
 ]
 
 DELETED = "endpoint deleted"
+# With these a receiver that refused may accept: nothing waits for the breaker.
+WORTH_A_TRY = frozenset({"headers", "ca_pem"})
 LIMITS = {"max_in_flight", "rate_limit", "rate_burst"}
 
 
@@ -137,6 +139,8 @@ def update(
         endpoint_lanes.limit(endpoint)
     if "url" in changed:
         endpoint_status.follow_url(endpoint, settings, actor)
+    elif changed & WORTH_A_TRY and endpoint.status == "active":
+        endpoint_lanes.open_again(endpoint)
     released = {"cancelled": cancelled, **(release or ALL).logged()}
     changed_status = _set_status(endpoint, status, status_reason, actor, released)
     if not (changed or changed_status):

@@ -28,6 +28,9 @@ THROTTLE_NOTED_S = 60.0
 GONE = "the receiver answered 410 Gone"
 BLOCKED = f"its address was refused {BLOCKED_BEFORE_PAUSE} times in a row"
 
+# What infinity reads as.
+LAST_YEAR = 9999
+
 THROTTLE_GOES_ON = "the receiver asked for a pause"
 
 # Failures that say that nobody may be there. A refused address or a lost worker says nothing
@@ -77,7 +80,7 @@ def held(state: State, open_at: datetime, now: datetime) -> str | None:
     """Why a pending delivery waits for its lane, in words; None: it does not wait for long."""
     if state in (State.PAUSED, State.DISABLED):
         return f"the endpoint is {state}"
-    if open_at.year == datetime.max.year:  # closed for good, and shown so in a moment
+    if open_at.year == LAST_YEAR:  # closed for good, and shown so in a moment
         return "the endpoint is being closed"
     until = f"until {open_at:%Y-%m-%d %H:%M:%S} UTC" if open_at > now else ""
     if state is State.THROTTLED:

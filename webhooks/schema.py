@@ -5,6 +5,9 @@ Needs the database alone: no keyring, so that a release step runs without secret
 
 from __future__ import annotations
 
+import logging
+import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +19,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from flask_migrate import Migrate
+from psycopg.errors import DeadlockDetected, LockNotAvailable
 from sqlalchemy import Connection, text
 
 from webhooks.database_app import open_app
@@ -23,6 +27,12 @@ from webhooks.files import find
 from webhooks.models import db
 from webhooks.schema_check import SchemaError as SchemaError
 from webhooks.schema_check import compare as compare_revisions
+
+# A migration gives way: whoever waits behind its lock waits for 3 s at most (see env.py).
+IN_THE_WAY = (DeadlockDetected, LockNotAvailable)
+TRIES = 20
+
+log = logging.getLogger(__name__)
 
 
 def upgrade(database_url: str) -> str:
@@ -101,10 +111,18 @@ def _migrator(database_url: str) -> Iterator[Config]:
 
 
 def _run(action: Any, config: Config, revision: str) -> None:
-    try:
-        action(config, revision)
-    except CommandError as error:
-        raise SchemaError(f"revision {revision}: {error}") from error
+    """Run a migration, and again when it waited too long for those that work meanwhile."""
+    for left in reversed(range(TRIES)):
+        try:
+            action(config, revision)
+            return
+        except CommandError as error:
+            raise SchemaError(f"revision {revision}: {error}") from error
+        except IN_THE_WAY as error:
+            if not left:
+                raise
+            log.warning("others are at work, trying again: %s", str(error).partition("\n")[0])
+            time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - jitter, not a secret
 
 
 def _refuse_newer(config: Config) -> None:

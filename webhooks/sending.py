@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import time
@@ -36,6 +37,8 @@ HTTP_DATE = re.compile(
     re.ASCII,
 )
 
+log = logging.getLogger(__name__)
+
 StoredSecrets = tuple[tuple[UUID, str], ...]
 
 
@@ -62,13 +65,11 @@ class Sender:
             return _unsendable("the event's payload is not stored any more")
         if not 0 < target.timeout_s < math.inf:  # what a transport does with NaN is anybody's guess
             return _unsendable(f"the endpoint's timeout is {target.timeout_s} s", target.url)
-        if not target.secrets:
-            return _unsendable("the endpoint has no valid signing secret", target.url)
         try:
             signer = self._signer(target.tenant_id, target.schemes, target.secrets)
-        except UnknownKeyError as error:
+        except (UnknownKeyError, signing.SchemeError) as error:
             return _withheld(error)
-        except (SecretError, signing.SigningSecretError, signing.SchemeError) as error:
+        except (SecretError, signing.SigningSecretError) as error:
             return _unsendable(f"the signing secret cannot be used: {error}", target.url)
         try:
             custom = self._custom(target.tenant_id, target.endpoint_id, target.headers)
@@ -90,14 +91,26 @@ class Sender:
     def _make_signer(
         self, tenant_id: UUID, schemes: tuple[str, ...], secrets: StoredSecrets
     ) -> signing.Signer:
-        return signing.Signer(
-            schemes,
-            [
-                (ids.encode(ids.SECRET, row_id), self._decrypt(tenant_id, row_id, stored))
-                for row_id, stored in secrets
-            ],
-            self._issuer,
-        )
+        return signing.Signer(schemes, self._readable(tenant_id, secrets), self._issuer)
+
+    def _readable(
+        self, tenant_id: UUID, secrets: StoredSecrets
+    ) -> list[tuple[str, signing.Secret]]:
+        """The keys as a signer takes them. One that is damaged is left out if there are others."""
+        keys, damaged = [], None
+        for row_id, stored in secrets:
+            try:
+                secret = self._decrypt(tenant_id, row_id, stored)
+            except UnknownKeyError:
+                raise
+            except (SecretError, signing.SigningSecretError) as error:
+                log.error("a signing secret is left out: %s", error)
+                damaged = error
+            else:
+                keys.append((ids.encode(ids.SECRET, row_id), secret))
+        if damaged is not None and not keys:
+            raise damaged
+        return keys
 
     def _decrypt(self, tenant_id: UUID, row_id: UUID, stored: str) -> signing.Secret:
         place = Place("signing_secrets", tenant_id, row_id, "ciphertext")
@@ -164,11 +177,9 @@ def _unsendable(detail: str, url: str = "") -> Outcome:
     return Outcome(ErrorClass.INTERNAL, detail=detail, started=now, finished=now, url=url)
 
 
-def _withheld(error: UnknownKeyError) -> Withheld:
+def _withheld(error: UnknownKeyError | signing.SchemeError) -> Withheld:
     now = time.monotonic()
-    return Withheld(
-        ErrorClass.INTERNAL, detail=str(error), started=now, finished=now, key_id=error.key_id
-    )
+    return Withheld(ErrorClass.INTERNAL, detail=str(error), started=now, finished=now)
 
 
 def _classify(response: Response) -> tuple[ErrorClass | None, str]:

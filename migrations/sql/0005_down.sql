@@ -1,3 +1,5 @@
+LOCK TABLE webhooks.lanes, webhooks.endpoints, webhooks.signing_secrets
+    IN ACCESS EXCLUSIVE MODE;
 DROP INDEX webhooks.ix_signing_secrets_key_id, webhooks.ix_endpoints_headers_key_id;
 ALTER TABLE webhooks.lanes DROP throttle_until, DROP blocked_at;
 ALTER TABLE webhooks.signing_secrets DROP kind, DROP public_key, DROP revoked;

@@ -1,3 +1,7 @@
+-- In the order of a claim, which runs all the time: otherwise each would wait for the other.
+LOCK TABLE webhooks.lanes, webhooks.endpoints, webhooks.signing_secrets
+    IN ACCESS EXCLUSIVE MODE;
+
 -- How an endpoint is signed for and what else is sent to it, and what the engine needs to
 -- tell a throttle from the breaker.
 ALTER TABLE webhooks.endpoints

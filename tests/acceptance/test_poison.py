@@ -89,11 +89,17 @@ POISONS: dict[str, tuple[Poison, str | None]] = {
     "no endpoint": (no_endpoint, "internal"),
     "no payload": (delivery("event_id = webhooks.uuid7()"), "internal"),
     "event type": (delivery("event_type = %s", "a\r\nX-Injected: yes"), "internal"),
-    "no secret": (no_secret, "internal"),
     "garbage secret": (secret("ciphertext = 'garbage'"), "internal"),
-    "unknown key": (secret("ciphertext = replace(ciphertext, ':test', ':gone')"), "internal"),
     "cut secret": (secret("ciphertext = left(ciphertext, 40)"), "internal"),
     "another's secret": (anothers_secret, "internal"),
+}
+UNTRIED = "SELECT count(*) FROM webhooks.deliveries WHERE status = 'pending' AND tries = 0"
+
+# What a person puts right: these wait, and nothing is charged or lost.
+WAITING: dict[str, Poison] = {
+    "no secret": no_secret,
+    "unknown key": secret("ciphertext = replace(ciphertext, ':test', ':gone')"),
+    "no key for its scheme": endpoint("schemes = '{jwt}'"),
 }
 
 
@@ -125,17 +131,19 @@ def test_poison_fails_alone(stack: Stack) -> None:
         # Before the poison: it would refuse to start with a key that is missing.
         worker = stack.start_worker()
         targets = {name: register(stack, receiver.url) for name in POISONS}
+        waiting = {name: register(stack, receiver.url) for name in WAITING}
         register(stack, odd.url())
         good = [register(stack, receiver.url) for _ in range(GOOD)]
         with stack.connect() as connection:
-            poison(connection, targets)
+            poison(connection, targets, waiting)
         before = worker.children()
-        eventually(lambda: not live(stack), 30)
+        eventually(lambda: live(stack) == {"pending": len(WAITING)}, 30)
 
         stack.emit({"still": "alive"})
         eventually(lambda: sum(b"alive" in r.body for r in receiver.requests) >= GOOD)
         assert worker.children() == before
         with stack.connect() as connection:
+            assert one(connection, UNTRIED) == 2 * len(WAITING)
             ended = {name: how_it_ended(connection, target) for name, target in targets.items()}
             stored = one(
                 connection,
@@ -156,7 +164,9 @@ def register(stack: Stack, url: str) -> UUID:
     return ids.decode(ids.ENDPOINT, stack.register(url)[0])
 
 
-def poison(connection: psycopg.Connection, targets: dict[str, UUID]) -> None:
+def poison(
+    connection: psycopg.Connection, targets: dict[str, UUID], waiting: dict[str, UUID]
+) -> None:
     """One event for all of them, in one transaction with what makes it poison."""
     with connection.transaction():
         connection.execute(UNKEPT.format("endpoints", "ck_endpoints_timeout_s").encode())
@@ -164,10 +174,13 @@ def poison(connection: psycopg.Connection, targets: dict[str, UUID]) -> None:
         connection.execute("SELECT webhooks.emit('default', 'odd', '{\"first\": 1}')")
         for name, target in targets.items():
             POISONS[name][0](connection, target)
+        for name, target in waiting.items():
+            WAITING[name](connection, target)
 
 
-def live(stack: Stack) -> set[str]:
-    return stack.statuses().keys() & {"pending", "in_flight", "scheduled"}
+def live(stack: Stack) -> dict[str, int]:
+    states = ("pending", "in_flight", "scheduled")
+    return {state: count for state, count in stack.statuses().items() if state in states}
 
 
 def how_it_ended(connection: psycopg.Connection, target: UUID) -> Ended:

@@ -98,7 +98,7 @@ def test_the_only_secret_stays(
 ) -> None:
     """Its page says so, and the form answers why."""
     (only,) = revocations(owner, path)
-    assert "It is the only one" in owner.get(only).text
+    assert "It is the only one that does not end" in owner.get(only).text
 
     post(owner, only, {})
 

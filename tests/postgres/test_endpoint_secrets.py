@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import re
+import threading
+import time
 from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
 from flask import Flask
+from msgspec.structs import replace
 
 from tests.api import Api, errors
 from tests.queue import claim, emit, register
 from tests.support import KEYRING
 from webhooks import signing
-from webhooks.attempt import Claim
+from webhooks.attempt import Claim, Withheld
 from webhooks.secrets import Keyring
 from webhooks.sending import Sender
 from webhooks.settings import Settings
@@ -291,3 +296,89 @@ def test_a_key_set_is_public(app: Flask, api: Api, connection: psycopg.Connectio
     rotate(api, endpoint, kind="ed25519", overlap_s=0)
     assert new not in key_ids()
     assert app.test_client().get("/.well-known/jwks/ep_0.json").status_code == 404
+
+
+def test_what_ends_by_itself_is_no_reason_to_revoke(api: Api) -> None:
+    """Back to the old secret after a rotation: it ends within a day, and nothing could sign."""
+    endpoint = new_endpoint(api)["id"]
+    new = rotate(api, endpoint)["id"]
+
+    answer = api.delete(f"/endpoints/{endpoint}/secrets/{new}")
+
+    assert (answer.status_code, list(errors(answer))) == (422, ["schemes"])
+    assert api.patch(f"/endpoints/{endpoint}", {"schemes": ["svix"]}).status_code == 200
+
+
+def test_many_rotations_of_one_kind_leave_the_others(api: Api) -> None:
+    """The sixth secret ends one that was to end, never another kind's only one (W016)."""
+    endpoint = new_endpoint(api, schemes=["github", "jwt"])["id"]
+    for _ in range(8):
+        rotate(api, endpoint, kind="ed25519")
+
+    rows = listed(api, endpoint)
+
+    assert [row["kind"] for row in rows].count("hmac") == 1
+    assert len(rows) == 5
+
+
+def test_two_revocations_at_a_time_leave_a_secret(
+    api: Api, app: Flask, connection: psycopg.Connection
+) -> None:
+    """The second waits for the first, and then sees that the last one would go."""
+    endpoint = new_endpoint(api)["id"]
+    rotate(api, endpoint, kind="ed25519")
+    pair, shared = (row["id"] for row in listed(api, endpoint))
+    answers: list[int] = []
+
+    def revoke(secret: str) -> None:
+        answers.append(api.delete(f"/endpoints/{endpoint}/secrets/{secret}").status_code)
+
+    with connection.transaction():
+        connection.execute("SELECT FROM webhooks.endpoints FOR UPDATE")
+        both = [threading.Thread(target=revoke, args=[each]) for each in (pair, shared)]
+        for thread in both:
+            thread.start()
+        time.sleep(0.5)  # both have begun, and wait for the row
+    for thread in both:
+        thread.join()
+
+    assert sorted(answers) == [204, 422]
+    assert len(listed(api, endpoint)) == 1
+
+
+@pytest.mark.parametrize("scheme", ["github", "stripe"])
+def test_a_leaked_text_is_replaced_by_a_new_secret(
+    api: Api, connection: psycopg.Connection, scheme: str
+) -> None:
+    """Where the same schemes sign with both kinds, one takes the other's place."""
+    endpoint = new_endpoint(api, schemes=[scheme], secret="leaked text of ours")["id"]
+
+    new = rotate(api, endpoint, overlap_s=0)["secret"]
+
+    assert [row["kind"] for row in listed(api, endpoint)] == ["hmac"]
+    found = sent(connection)
+    digest = hmac.new(new.encode(), b"{}", hashlib.sha256).hexdigest()
+    if scheme == "github":
+        assert found["X-Hub-Signature-256"] == f"sha256={digest}"
+    else:
+        assert found["Stripe-Signature"].count("v1=") == 1
+
+
+def test_deliveries_wait_where_nothing_can_be_signed(
+    api: Api, connection: psycopg.Connection
+) -> None:
+    """Its secret has ended: nothing is dead-lettered, and the endpoint says why."""
+    endpoint = new_endpoint(api)["id"]
+    emit(connection)
+    (found,) = claim(connection, register(connection))
+    later(connection, timedelta(days=1))
+    connection.execute("UPDATE webhooks.signing_secrets SET valid_until = now()")
+
+    withheld = Sender(Settings(), Keyring.parse(KEYRING)).prepare(
+        replace(found, target=replace(found.target, secrets=())), lambda: NOW
+    )
+
+    assert isinstance(withheld, Withheld)
+    shown = api.get(f"/endpoints/{endpoint}").json
+    assert shown is not None
+    assert shown["missing_key"].startswith("nothing can be signed: standard needs a secret")

@@ -97,9 +97,10 @@ def test_resuming_forgets_the_failures_and_wakes_the_workers(
     [
         ({"status": "active"}, True, ["endpoint.resume"]),
         ({"url": "https://elsewhere.example/hook"}, True, ["endpoint.update"]),
+        ({"headers": {"X-Tenant": "a"}}, True, ["endpoint.update"]),
         ({"description": "ours"}, False, ["endpoint.update"]),
     ],
-    ids=["active", "url", "description"],
+    ids=["active", "url", "headers", "description"],
 )
 def test_a_person_opens_a_lane_that_the_breaker_closed(
     context: Flask,

@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,8 @@ from sqlalchemy import create_engine
 from tests.pooler import pooled
 from tests.support import in_database
 from webhooks import schema
-from webhooks.db import DatabaseTooOld, sqlalchemy_url
+from webhooks.db import DatabaseTooOld, connect, sqlalchemy_url
+from webhooks.schema_check import needed
 
 MIGRATORS = 3
 
@@ -177,3 +179,39 @@ def test_an_old_server_is_refused(empty_url: str, monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(DatabaseTooOld, match="too old"):
         schema.upgrade(empty_url)
+
+
+def test_a_migration_gives_way_to_workers(
+    database_url: str, connection: psycopg.Connection
+) -> None:
+    """Two that claim all the time meet 0005, which locks what they lock: it arrives anyway."""
+    schema.downgrade(database_url, "0004")
+    over = threading.Event()
+    errors: list[Exception] = []
+
+    def work() -> None:
+        with connect(database_url, "worker") as mine:
+            while not over.is_set():
+                try:
+                    with mine.transaction():
+                        mine.execute("SELECT FROM webhooks.lanes FOR NO KEY UPDATE")
+                        mine.execute("SELECT count(*) FROM webhooks.endpoints")
+                        mine.execute("SELECT count(*) FROM webhooks.signing_secrets")
+                    with mine.transaction():  # and who shows a lane closed
+                        mine.execute("SELECT FROM webhooks.endpoints FOR NO KEY UPDATE")
+                        mine.execute("SELECT FROM webhooks.lanes FOR NO KEY UPDATE")
+                except psycopg.errors.DeadlockDetected as error:
+                    errors.append(error)
+
+    workers = [threading.Thread(target=work) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    try:
+        for _ in range(3):
+            assert schema.upgrade(database_url) == needed()
+            schema.downgrade(database_url, "0004")
+        assert schema.upgrade(database_url) == needed()
+    finally:
+        over.set()
+        for worker in workers:
+            worker.join()

@@ -1,4 +1,4 @@
-"""Which addresses may be dialled, which URLs registered, ."""
+"""Which addresses may be dialled, and which URLs registered."""
 
 from __future__ import annotations
 
@@ -193,6 +193,7 @@ def test_deny_list_closes_public_ranges_and_wins() -> None:
         ("https://日本語.example/ü?q=ö", "https://xn--wgv71a119e.example/%C3%BC?q=%C3%B6"),
         ("https://xn--bcher-kva.example/", "https://xn--bcher-kva.example/"),
         ("https://a.example/h/a%7Eb?sig=%2f+%2B=", "https://a.example/h/a%7Eb?sig=%2f+%2B="),
+        ("https://a.example/caf%c3%a9%2fb?x=%c3%a9", "https://a.example/caf%C3%A9%2Fb?x=%c3%a9"),
         ("https://a.example/a/../b", "https://a.example/a/../b"),
         ("https://a.example/%pp", "https://a.example/%pp"),
         ("https://a.example/x|y", "https://a.example/x|y"),

@@ -192,3 +192,16 @@ def test_what_was_never_stored_is_refused(stored: bytes) -> None:
     """Not a crash of another kind, whatever is in the column."""
     with pytest.raises(ValueError, match="cannot be read"):
         custom_headers.load(stored)
+
+
+def test_a_library_s_marker_is_no_value() -> None:
+    """One transport would leave the header out, the other would send it."""
+    with pytest.raises(HeaderError, match="means no header"):
+        custom_headers.check({"X-Mine": "@@@SKIP_HEADER@@@"})
+
+
+def test_a_token_of_ours_is_not_recorded() -> None:
+    """Who reads an attempt could use it until it ends."""
+    sent = (("webhook-id", "evt_1"), ("webhook-jwt", "e30.e30.c2ln"))
+
+    assert custom_headers.recorded(sent) == (("webhook-id", "evt_1"), ("webhook-jwt", "•••"))

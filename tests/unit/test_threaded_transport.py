@@ -6,6 +6,8 @@ import gc
 import ipaddress
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -69,6 +71,34 @@ def test_threads_come_with_need_and_one_watches_them_all() -> None:
             assert all(each.status_code == 200 for each in collect(transport, MOST_THREADS))
             assert made == (MOST_THREADS, 1)
     transport.close()
+
+
+ARENAS = """
+import ctypes, threading
+from webhooks.settings import Settings
+from webhooks.transports.threaded import ThreadsTransport
+
+transport = ThreadsTransport(Settings())
+meet = threading.Barrier(40)
+def use_memory():
+    meet.wait()
+    kept = [bytes(5_000) for _ in range(100)]
+    meet.wait()
+threads = [threading.Thread(target=use_memory) for _ in range(40)]
+for each in threads: each.start()
+for each in threads: each.join()
+ctypes.CDLL(None).malloc_stats()
+transport.close()
+"""
+
+
+def test_many_threads_share_few_arenas() -> None:
+    """glibc's malloc would give each of them one, and keep what was freed in it."""
+    done = subprocess.run(
+        [sys.executable, "-c", ARENAS], capture_output=True, text=True, timeout=30, check=True
+    )
+
+    assert 1 <= sum(line.startswith("Arena") for line in done.stderr.splitlines()) <= 2
 
 
 def test_no_thread_can_be_started(

@@ -59,7 +59,9 @@ def shown(row: EndpointRow) -> dict[str, Any]:
         "schemes": endpoint.schemes,
         "headers": endpoint_headers.shown(endpoint, keyring),
         "ca_certificates": _certificates(endpoint.ca_pem),
-        "missing_key": missing_keys.explain(keyring, signed_with, endpoint.headers),
+        "missing_key": missing_keys.explain(
+            keyring, endpoint.schemes, signed_with, endpoint.headers
+        ),
         "lane": _lane(endpoint, lane, now),
         "created_at": timestamp(endpoint.created_at),
         "updated_at": timestamp(endpoint.updated_at),

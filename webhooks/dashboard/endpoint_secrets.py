@@ -80,7 +80,9 @@ def signing_secrets(endpoint_id: UUID) -> list[SigningSecret]:
 def missing_key(endpoint_id: UUID) -> str | None:
     """Why its deliveries wait for a key; None: they do not."""
     row = db.session.execute(
-        select(missing_keys.SIGNED_WITH, Endpoint.headers).where(Endpoint.id == endpoint_id)
+        select(Endpoint.schemes, missing_keys.SIGNED_WITH, Endpoint.headers).where(
+            Endpoint.id == endpoint_id
+        )
     ).one()
     return missing_keys.explain(current_app.extensions["webhooks_keyring"], *row)
 
@@ -122,7 +124,8 @@ def confirm_revocation(text: str, secret: str) -> Response:
     endpoint, secret_id = _find(text), row_id(ids.SECRET, secret)
     rows = endpoint_secrets.live(endpoint.id)
     row = next((each for each in rows if each.id == secret_id), None) or abort(404)
-    return page("endpoint_secret_revoke.html", endpoint=endpoint, row=row, others=len(rows) - 1)
+    others = sum(1 for each in rows if each is not row and ends_at(each) is None)
+    return page("endpoint_secret_revoke.html", endpoint=endpoint, row=row, others=others)
 
 
 @blueprint.post("/endpoints/<text>/secrets/<secret>/revoke")

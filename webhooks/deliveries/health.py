@@ -22,7 +22,7 @@ ByLane: TypeAlias = dict[tuple[int, UUID], list[Settlement]]
 LANE_LOCK = """
 SELECT l.shard, l.endpoint_id, l.tenant_id, l.failures, l.blocked, l.strikes, l.broken_s,
        coalesce(date_part('epoch', now() - l.failing_since), 0),
-       date_part('epoch', now()) - date_part('epoch', l.open_at),
+       date_part('epoch', clock_timestamp()) - date_part('epoch', l.open_at),
        coalesce(date_part('epoch', now() - l.blocked_at), 'infinity'),
        date_part('epoch', now() - l.throttled_at), l.warned_at IS NOT NULL
 FROM webhooks.lanes l
@@ -103,13 +103,14 @@ def write_lanes(connection: psycopg.Connection, mine: Sequence[Settlement], rule
         "endpoints": array(lane[1] for lane in by_lane),
         "failed": [any(not s.outcome.delivered for s in those) for those in by_lane.values()],
     }
+    now = time.monotonic()  # before the lock: an attempt may not look older than it is
     locked = connection.execute(LANE_LOCK, wanted).fetchall()
     if not locked:
         return False
     changed: dict[tuple[int, UUID], Lane] = {}
     for shard, endpoint, tenant, *found in locked:
         outcomes = (s.outcome for s in by_lane[shard, endpoint])
-        lane = lanes.after(Lane(*found), outcomes, rules, time.monotonic())
+        lane = lanes.after(Lane(*found), outcomes, rules, now)
         changed[shard, endpoint] = lane
         _audit(connection, tenant, endpoint, lane)
     values = _lane_columns(changed, by_lane) | {"goes_on": lanes.THROTTLE_GOES_ON}

@@ -180,7 +180,7 @@ class Dispatcher:
         for claim, result in finished:
             assert claim.worker_id is not None  # noqa: S101 - claim() sets it
             if isinstance(result, Withheld):
-                withheld[claim.worker_id].append((claim, result.key_id))
+                withheld[claim.worker_id].append((claim, result.detail))
             else:
                 by_worker[claim.worker_id].append(self._settlement(claim, result))
         for worker_id, pairs in withheld.items():
@@ -208,9 +208,9 @@ class Dispatcher:
     def _return(
         self, connection: psycopg.Connection, worker_id: UUID, pairs: list[tuple[Claim, str]]
     ) -> None:
-        """Give back claims whose keys this process lacks; their endpoints wait for another one."""
-        for key_id in sorted({key_id for _, key_id in pairs}):
-            log.warning("deliveries wait: the keyring lacks the key %r of their secrets", key_id)
+        """Give back claims that cannot be signed here; their endpoints wait, or for another one."""
+        for why in sorted({why for _, why in pairs}):
+            log.warning("deliveries wait: %s", why)
         claims = [claim for claim, _ in pairs]
         self._put_off.add(claim.endpoint_id for claim in claims)
         numbers = {(claim.delivery_id, claim.attempt) for claim in claims}

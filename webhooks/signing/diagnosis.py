@@ -36,7 +36,11 @@ def diagnose(
 
     Takes the names of Svix's headers too. Never raises.
     """
-    named = {SVIX.get(name.lower(), name): value for name, value in headers.items()}
+    names = {name.lower() for name in headers}
+    named = {
+        name if SVIX.get(name.lower()) in names else SVIX.get(name.lower(), name): value
+        for name, value in headers.items()
+    }
     steps: list[tuple[Step, str | None]] = []
     wrong = _failure(secret, named, body, now, tolerance_s)
     for step in Step:

@@ -47,6 +47,8 @@ KINDS: dict[Scheme, tuple[Kind, Set[Kind]]] = {
     Scheme.JWT: (Kind.ED25519, frozenset({Kind.ED25519})),
 }
 
+ONE_SIGNATURE = frozenset({Scheme.GITHUB, Scheme.SHOPIFY, Scheme.SLACK})
+
 _OF_SECRETS: dict[Scheme, Callable[[Sequence[Secret]], Signs]] = {
     Scheme.STANDARD: Standard,
     Scheme.SVIX: Svix,
@@ -69,7 +71,7 @@ class Signer:
     ) -> None:
         wanted = read_schemes(schemes)
         check_schemes(wanted, {secret.kind for _, secret in keys})
-        self._schemes = [_make(scheme, _usable(scheme, keys), issuer) for scheme in wanted]
+        self._schemes = [_make(scheme, _usable(scheme, keys, wanted), issuer) for scheme in wanted]
         # Every request names its message, whatever signs it.
         self._names_id = Scheme.STANDARD in wanted
 
@@ -111,12 +113,21 @@ def read_schemes(schemes: Iterable[str]) -> list[Scheme]:
     return [Scheme(name) for name in names]
 
 
-def _usable(scheme: Scheme, keys: Sequence[tuple[str, Secret]]) -> list[tuple[str, Secret]]:
+def _usable(
+    scheme: Scheme, keys: Sequence[tuple[str, Secret]], wanted: Sequence[Scheme]
+) -> list[tuple[str, Secret]]:
     _, usable = KINDS[scheme]
     found = [key for key in keys if key[1].kind in usable]
-    # A text is there for these schemes alone: a whsec_ that another one needs must not take
-    # its place where the form holds one signature.
-    return [key for key in found if key[1].kind is Kind.TEXT] or found
+    if scheme in ONE_SIGNATURE and any(_needs_hmac(other) for other in wanted):
+        # A text is there for these schemes alone: a whsec_ that another one needs must not
+        # take its place where the form holds one signature.
+        return [key for key in found if key[1].kind is Kind.TEXT] or found
+    return found
+
+
+def _needs_hmac(scheme: Scheme) -> bool:
+    _, usable = KINDS[scheme]
+    return Kind.HMAC in usable and Kind.TEXT not in usable
 
 
 def _make(scheme: Scheme, keys: list[tuple[str, Secret]], issuer: str) -> Signs:
