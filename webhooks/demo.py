@@ -62,7 +62,8 @@ SAMPLES = (
 def run(settings: Settings, report: Callable[[str], None]) -> None:
     """Receive and emit until interrupted. Endpoints that are there already are used again."""
     keyring = Keyring.parse(settings.keyring)
-    with open_app(settings.database_url, "demo"):
+    with open_app(settings.database_url, "demo") as app:
+        app.extensions["webhooks_keyring"] = keyring
         tenant = tenants.find(tenants.DEFAULT)
         if tenant is None:
             raise LookupError("the tenant default is gone")

@@ -148,8 +148,15 @@ def update(
         return cancelled
     db.session.commit()
     if status == "active" or "url" in values:
-        current_app.extensions["webhooks_notifier"].notify()
+        _wake()
     return cancelled
+
+
+def _wake() -> None:
+    """A web process wakes the workers; elsewhere they find it at their next look."""
+    notifier = current_app.extensions.get("webhooks_notifier")
+    if notifier is not None:
+        notifier.notify()
 
 
 def pause(endpoint: Endpoint, *, actor: str, reason: str | None = None) -> None:

@@ -18,7 +18,7 @@ from webhooks.deliveries.operator import (
 )
 from webhooks.deliveries.record import Settlement
 from webhooks.deliveries.recovery import give_back, held_by, promote, reclaim
-from webhooks.deliveries.scan import NO_CURSOR, Cursor
+from webhooks.deliveries.scan import NO_CURSOR, Cursor, random_cursor
 from webhooks.deliveries.settlement import settle
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "give_back",
     "held_by",
     "promote",
+    "random_cursor",
     "reclaim",
     "replay",
     "retry_now",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -69,6 +70,12 @@ class Scan(NamedTuple):
     following: Cursor
     wrapped: bool
     ended: bool
+
+
+def random_cursor() -> Cursor:
+    """Workers start at different lanes, so that they rarely meet."""
+    start = UUID(int=random.getrandbits(128))
+    return Cursor(random.randrange(64), start)  # noqa: S311 - the same
 
 
 def scan_lanes(connection: psycopg.Connection, cursor: Cursor, lanes: int) -> Scan:

@@ -59,7 +59,7 @@ class Dispatcher:
         self._rules = Rules.from_settings(settings)
         self._hands = Hands(min(settings.max_in_flight, transport.capacity))
         self._lease = Lease(self._hands.capacity, settings.lease_s)
-        self._cursor = random_cursor()
+        self._cursor = deliveries.random_cursor()
         self._pace = Pace()
         self._put_off = PutOff()
         # So that the first round is a whole interval away, but partitions are made at once.
@@ -295,8 +295,3 @@ class Dispatcher:
         self._claimer.wake()
         if says == FAN_OUT:
             self._keeper.wake()
-
-
-def random_cursor() -> deliveries.Cursor:
-    """Workers start at different lanes, so that they rarely meet."""
-    return deliveries.Cursor(random.randrange(64), UUID(int=random.getrandbits(128)))  # noqa: S311 - a place to start
