@@ -28,23 +28,16 @@ THROTTLE_NOTED_S = 60.0
 GONE = "the receiver answered 410 Gone"
 BLOCKED = f"its address was refused {BLOCKED_BEFORE_PAUSE} times in a row"
 
-# What infinity reads as.
-LAST_YEAR = 9999
-
+LAST_YEAR = 9999  # what infinity reads as
 THROTTLE_GOES_ON = "the receiver asked for a pause"
 
 # Failures that say that nobody may be there. A refused address or a lost worker says nothing
 # of it, and a name without an answer may be our own resolver's fault, which would then close
 # every lane; any other failure is an answer.
 STRIKES = frozenset(
-    {
-        ErrorClass.CONNECT,
-        ErrorClass.TLS,
-        ErrorClass.TIMEOUT,
-        ErrorClass.PROTOCOL,
-        ErrorClass.HTTP_5XX,
-    }
-)
+    {ErrorClass.CONNECT, ErrorClass.TLS, ErrorClass.TIMEOUT, ErrorClass.PROTOCOL,
+     ErrorClass.HTTP_5XX}
+)  # fmt: skip
 ANSWERS = frozenset({ErrorClass.HTTP_4XX, ErrorClass.REDIRECT})
 
 
