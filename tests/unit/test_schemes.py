@@ -11,6 +11,7 @@ import string
 import time
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import http_message_signatures
 import jwt
@@ -23,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slack_sdk.signature import SignatureVerifier
 
-from webhooks import signing
+from webhooks import ids, signing
 from webhooks.signing import (
     KINDS,
     Kind,
@@ -224,6 +225,24 @@ def test_a_public_library_verifies_tokens_by_the_key_set() -> None:
     assert claims["exp"] - claims["iat"] == 300
     with pytest.raises(jwt.InvalidAudienceError):
         jwt.decode(token, key, algorithms=["EdDSA"], audience="https://else.example")
+
+
+def test_a_new_key_is_published_before_it_is_used() -> None:
+    """A receiver may keep the key set for five minutes: until then the older key signs."""
+    made_ms = NOW * 1000
+    new, old = (
+        ids.encode(ids.SECRET, UUID(int=(made_ms - age_s * 1000) << 80)) for age_s in (0, 86_400)
+    )
+    pair = signing.import_secret(PAIR)
+    both = Signer(["jwt"], [(new, pair), (old, pair)])
+    only = Signer(["jwt"], [(new, pair)])
+
+    def signs(signer: Signer, after_s: int) -> str:
+        token = dict(signer.headers(message(timestamp=NOW + after_s)))["webhook-jwt"]
+        return str(jwt.get_unverified_header(token)["kid"])
+
+    assert [signs(both, after_s) for after_s in (0, 300, 359, 360)] == [old, old, old, new]
+    assert signs(only, 0) == new
 
 
 def test_svix_gets_the_same_under_its_names() -> None:

@@ -8,9 +8,6 @@ from webhooks import endpoint_secrets, endpoints, ids, signing
 from webhooks.api.bodies import answer
 from webhooks.api.problems import not_found
 
-# Receivers ask again within minutes, so that a new key is known before the old one ends.
-MAX_AGE_S = 300
-
 blueprint = Blueprint("key_sets", __name__)
 
 
@@ -28,7 +25,7 @@ def key_set(endpoint_id: str) -> Response:
         for row in endpoint_secrets.published(found.id)
         if row.public_key is not None
     ]
-    headers = {"Cache-Control": f"public, max-age={MAX_AGE_S}"}
+    headers = {"Cache-Control": f"public, max-age={signing.KEY_SET_MAX_AGE_S}"}
     shown = answer(signing.jwks(keys), headers=headers)
     shown.content_type = "application/jwk-set+json"
     return shown

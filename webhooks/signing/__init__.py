@@ -24,13 +24,14 @@ from webhooks.signing.schemes import (
     read_schemes,
 )
 from webhooks.signing.standard import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER
-from webhooks.signing.tokens import jwks
+from webhooks.signing.tokens import KEY_SET_MAX_AGE_S, jwks
 from webhooks.signing.verification import TOLERANCE_S, SignatureError, Step, verify
 
 __all__ = [
     "CONTENT_TYPE",
     "ID_HEADER",
     "ISSUER",
+    "KEY_SET_MAX_AGE_S",
     "KINDS",
     "PREFIX",
     "SIGNATURE_HEADER",

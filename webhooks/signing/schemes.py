@@ -134,5 +134,5 @@ def _make(scheme: Scheme, keys: list[tuple[str, Secret]], issuer: str) -> Signs:
     if scheme is Scheme.RFC9421:
         return HttpSignature(keys)
     if scheme is Scheme.JWT:
-        return Jwt(*keys[0], issuer)
+        return Jwt(keys, issuer)
     return _OF_SECRETS[scheme]([secret for _, secret in keys])

@@ -8,24 +8,36 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from webhooks import ids
 from webhooks.signing.keys import Secret, private_key
 from webhooks.signing.message import Headers, Message
 
 HEADER = "webhook-jwt"
 ALGORITHM = "EdDSA"
 VALID_S = 300
+# How long a key set may be kept by whoever asked for it.
+KEY_SET_MAX_AGE_S = 300
+CLOCKS_APART_S = 60
 
 
 class Jwt:
-    """A token by the newest key. Not in Authorization: that one is the customer's own."""
+    """A token by the newest key that receivers can know by now, of ``(key id, secret)`` pairs,
+    newest first. Not in Authorization: that one is the customer's own.
+    """
 
-    def __init__(self, key_id: str, secret: Secret, issuer: str) -> None:
-        self._key = private_key(secret)
+    def __init__(self, keys: Sequence[tuple[str, Secret]], issuer: str) -> None:
         self._issuer = issuer
-        self._head = _part({"alg": ALGORITHM, "kid": key_id, "typ": "JWT"})
+        self._keys = [
+            (
+                _published_at(key_id),
+                _part({"alg": ALGORITHM, "kid": key_id, "typ": "JWT"}),
+                private_key(secret),
+            )
+            for key_id, secret in keys
+        ]
 
     def __call__(self, message: Message) -> Headers:
         claims = {
@@ -36,8 +48,21 @@ class Jwt:
             "jti": message.id,
             "sha256": hashlib.sha256(message.body).hexdigest(),
         }
-        content = f"{self._head}.{_part(claims)}"
-        return ((HEADER, f"{content}.{_base64url(self._key.sign(content.encode()))}"),)
+        known = (each for each in self._keys if each[0] <= message.timestamp)
+        _, head, key = next(known, self._keys[-1])
+        content = f"{head}.{_part(claims)}"
+        return ((HEADER, f"{content}.{_base64url(key.sign(content.encode()))}"),)
+
+
+def _published_at(key_id: str) -> float:
+    """From when on no cache holds a key set without it (Unix seconds); an id tells when it was
+    made, and one that is not ours, that it was long ago.
+    """
+    try:
+        made_ms = ids.decode(ids.SECRET, key_id).int >> 80
+    except ValueError:
+        return 0.0
+    return made_ms / 1000 + KEY_SET_MAX_AGE_S + CLOCKS_APART_S
 
 
 def jwks(public_keys: Iterable[tuple[str, bytes]]) -> dict[str, Any]:
