@@ -10,7 +10,7 @@ ALTER TABLE webhooks.endpoints
         CONSTRAINT ck_endpoints_schemes CHECK (cardinality(schemes) BETWEEN 1 AND 8),
     -- Its own request headers: an encrypted JSON list of [name, value].
     ADD headers text,
-    -- Certificates (PEM) that its server's may be signed with, beside the usual ones.
+    -- Certificates (PEM) that its server's must be signed with, instead of the usual ones.
     ADD ca_pem text,
     -- The URL for which the owner has proved that he wants to be sent to.
     ADD proven_url text,
