@@ -10,9 +10,19 @@ from flask import current_app
 from sqlalchemy import Row, Select, and_, func, select
 from sqlalchemy.orm import joinedload, selectinload
 
-from webhooks import backoff, ca_certificates, endpoint_headers, ids, lanes, missing_keys
+from webhooks import (
+    backoff,
+    ca_certificates,
+    endpoint_headers,
+    endpoints,
+    ids,
+    lanes,
+    missing_keys,
+)
 from webhooks.api import bodies, retry_policies
+from webhooks.api.authentication import credential
 from webhooks.api.bodies import timestamp
+from webhooks.api.problems import not_found
 from webhooks.evidence import Evidence
 from webhooks.lanes import State
 from webhooks.models import Endpoint, Lane
@@ -32,6 +42,17 @@ def query() -> Select[Endpoint, Lane, datetime, list[str] | None]:
         .options(joinedload(Endpoint.tenant), selectinload(Endpoint.subscriptions))
         .where(Endpoint.deleted_at.is_(None))
     )
+
+
+def find(endpoint_id: str) -> Endpoint:
+    """The caller's endpoint of this public id; Problem 404 when there is none."""
+    try:
+        found = endpoints.find(credential().scope, ids.decode(ids.ENDPOINT, endpoint_id))
+    except ValueError:
+        found = None
+    if found is None:
+        raise not_found("endpoint")
+    return found
 
 
 def shown(row: EndpointRow) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 from flask import Blueprint, Response, current_app
 
-from webhooks import endpoint_secrets, endpoints, ids, signing
-from webhooks.api import bodies
+from webhooks import endpoint_secrets, ids, signing
+from webhooks.api import bodies, endpoint_rows
 from webhooks.api.authentication import credential
 from webhooks.api.bodies import answer, timestamp
 from webhooks.api.problems import Problem, not_found
 from webhooks.endpoints import EndpointError
-from webhooks.models import Endpoint, SigningSecret
+from webhooks.models import SigningSecret
 
 blueprint = Blueprint("endpoint_secrets", __name__)
 
@@ -32,7 +32,7 @@ _rotation = msgspec.json.Decoder(Rotation)
 @blueprint.get("/endpoints/<endpoint_id>/secrets")
 def list_(endpoint_id: str) -> Response:
     """The live secrets, newest first, without their texts."""
-    rows = endpoint_secrets.live(_find(endpoint_id).id)
+    rows = endpoint_secrets.live(endpoint_rows.find(endpoint_id).id)
     return answer({"data": [_shown(row) for row in rows]})
 
 
@@ -40,7 +40,7 @@ def list_(endpoint_id: str) -> Response:
 def rotate(endpoint_id: str) -> Response:
     """Add a secret. The answer alone shows one that was made here."""
     bodies.refuse_idempotency_key()
-    endpoint = _find(endpoint_id)
+    endpoint = endpoint_rows.find(endpoint_id)
     fields = msgspec.structs.asdict(bodies.read_struct(_rotation))
     keyring = current_app.extensions["webhooks_keyring"]
     try:
@@ -53,7 +53,7 @@ def rotate(endpoint_id: str) -> Response:
 @blueprint.delete("/endpoints/<endpoint_id>/secrets/<secret_id>")
 def revoke(endpoint_id: str, secret_id: str) -> tuple[str, int]:
     """End a secret at once."""
-    endpoint = _find(endpoint_id)
+    endpoint = endpoint_rows.find(endpoint_id)
     try:
         row_id = ids.decode(ids.SECRET, secret_id)
         found = endpoint_secrets.revoke(endpoint, row_id, actor=credential().actor)
@@ -64,16 +64,6 @@ def revoke(endpoint_id: str, secret_id: str) -> tuple[str, int]:
     if not found:
         raise not_found("live secret")
     return "", 204
-
-
-def _find(endpoint_id: str) -> Endpoint:
-    try:
-        found = endpoints.find(credential().scope, ids.decode(ids.ENDPOINT, endpoint_id))
-    except ValueError:
-        found = None
-    if found is None:
-        raise not_found("endpoint")
-    return found
 
 
 def _shown(row: SigningSecret) -> dict[str, Any]:

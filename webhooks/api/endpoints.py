@@ -9,7 +9,7 @@ import msgspec
 from flask import Blueprint, Response, current_app, request, url_for
 from msgspec import UNSET, UnsetType
 
-from webhooks import ca_certificates, endpoints, ids, target_check
+from webhooks import ca_certificates, endpoints, target_check
 from webhooks.api import bodies, endpoint_rows, pages
 from webhooks.api.authentication import credential, tenant_to_change, tenant_to_read
 from webhooks.api.bodies import answer
@@ -106,13 +106,13 @@ def list_() -> Response:
 @blueprint.get("/endpoints/<endpoint_id>")
 def read(endpoint_id: str) -> Response:
     """One endpoint; its secret is not shown again."""
-    return answer(_shown(_find(endpoint_id).id))
+    return answer(_shown(endpoint_rows.find(endpoint_id).id))
 
 
 @blueprint.patch("/endpoints/<endpoint_id>")
 def update(endpoint_id: str) -> Response:
     """Change the fields that are given; pause, disable or resume by ``status``."""
-    endpoint = _find(endpoint_id)
+    endpoint = endpoint_rows.find(endpoint_id)
     given = msgspec.structs.asdict(bodies.read_struct(_change, MOST_BYTES))
     fields = {name: value for name, value in given.items() if value is not UNSET}
     try:
@@ -123,25 +123,15 @@ def update(endpoint_id: str) -> Response:
         raise Problem.of_field(422, error.field, error.message) from error
     except Unfinished as error:
         raise Problem(409, str(error)) from error
-    endpoint = _find(endpoint_id)
+    endpoint = endpoint_rows.find(endpoint_id)
     return answer(_shown(endpoint.id) | (_warnings(endpoint) if "url" in fields else {}))
 
 
 @blueprint.delete("/endpoints/<endpoint_id>")
 def delete(endpoint_id: str) -> tuple[str, int]:
     """Remove an endpoint: what waits for it is cancelled, its history stays."""
-    endpoints.delete(_find(endpoint_id), actor=credential().actor)
+    endpoints.delete(endpoint_rows.find(endpoint_id), actor=credential().actor)
     return "", 204
-
-
-def _find(endpoint_id: str) -> Endpoint:
-    try:
-        found = endpoints.find(credential().scope, ids.decode(ids.ENDPOINT, endpoint_id))
-    except ValueError:
-        found = None
-    if found is None:
-        raise not_found("endpoint")
-    return found
 
 
 def _warnings(endpoint: Endpoint) -> dict[str, list[str]]:

@@ -18,7 +18,7 @@ blueprint = Blueprint("ownership", __name__)
 @blueprint.post("/endpoints/<endpoint_id>/prove")
 def prove(endpoint_id: str) -> Response:
     """The endpoint, proved; 422 with what it answered instead, 429 within 10 s of the last time."""
-    endpoint = _find(endpoint_id)
+    endpoint = endpoint_rows.find(endpoint_id)
     row_id = endpoint.id
     try:
         proofs.prove(endpoint, actor=credential().actor)
