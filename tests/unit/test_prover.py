@@ -275,6 +275,6 @@ def test_nothing_is_left_behind(ask: Ask) -> None:
 
 def test_nothing_is_sent_unsigned() -> None:
     """An endpoint without a live secret cannot be asked, and the text says so."""
-    with RawServer(echoing) as server, pytest.raises(NotProven, match="no valid signing secret"):
+    with RawServer(echoing) as server, pytest.raises(NotProven, match="needs a secret"):
         make("challenge")(Target(ENDPOINT, TENANT, server.url(), 5.0, ()))
     assert server.connections == 0

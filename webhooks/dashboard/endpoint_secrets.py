@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from flask import abort, current_app, flash, make_response, redirect, request, url_for
-from sqlalchemy import select
 from werkzeug.wrappers import Response
 
 from webhooks import endpoint_secrets, endpoints, ids, missing_keys, signing
@@ -14,7 +15,7 @@ from webhooks.dashboard.live import page
 from webhooks.dashboard.site import Permission, blueprint, needs, row_id, user
 from webhooks.db import FOREVER
 from webhooks.endpoints import EndpointError
-from webhooks.models import Endpoint, SigningSecret, db
+from webhooks.models import Endpoint, SigningSecret
 from webhooks.signing import Kind, Scheme
 
 # For how long the older secrets go on signing; the value is seconds.
@@ -77,14 +78,14 @@ def signing_secrets(endpoint_id: UUID) -> list[SigningSecret]:
 
 
 @blueprint.app_template_global("missing_key")
-def missing_key(endpoint_id: UUID) -> str | None:
-    """Why its deliveries wait for a key; None: they do not."""
-    row = db.session.execute(
-        select(Endpoint.schemes, missing_keys.SIGNED_WITH, Endpoint.headers).where(
-            Endpoint.id == endpoint_id
-        )
-    ).one()
-    return missing_keys.explain(current_app.extensions["webhooks_keyring"], *row)
+def missing_key(endpoint: Mapping[str, Any]) -> str | None:
+    """Why the deliveries of a row of ``queries.endpoint`` wait for a key; None: they do not."""
+    return missing_keys.explain(
+        current_app.extensions["webhooks_keyring"],
+        endpoint["schemes"],
+        endpoint["signed_with"],
+        endpoint["sealed_headers"],
+    )
 
 
 @blueprint.get("/endpoints/<text>/secrets/new")

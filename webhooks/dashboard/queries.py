@@ -15,6 +15,7 @@ from sqlalchemy import RowMapping, text
 
 from webhooks.dashboard.bodies import SHOWN_BYTES
 from webhooks.dashboard.formats import COUNT_CAP
+from webhooks.missing_keys import BEGINNING
 from webhooks.models import db
 
 Row: TypeAlias = RowMapping
@@ -135,6 +136,10 @@ ENDPOINT = """
 SELECT e.id, e.url, e.description, e.created_at, e.timeout_s, e.max_in_flight, e.retry_policy,
        e.schemes, e.proven_url, e.status_evidence, t.key AS tenant,
        t.retry_policy AS tenant_retry_policy, {state},
+       e.headers AS sealed_headers,
+       (SELECT array_agg(s.kind || ' ' || left(s.ciphertext, {beginning}))
+        FROM webhooks.signing_secrets s
+        WHERE s.endpoint_id = e.id AND s.valid_until > now()) AS signed_with,
        (SELECT array_agg(s.pattern ORDER BY s.pattern) FROM webhooks.subscriptions s
         WHERE s.endpoint_id = e.id) AS patterns,
        (SELECT count(*) FROM (SELECT FROM webhooks.deliveries_queue q
@@ -234,7 +239,8 @@ def endpoints(before: UUID | None, rows: int) -> Sequence[Row]:
 
 def endpoint(endpoint_id: UUID) -> Row | None:
     """One endpoint with its lane and what waits for it; None when it is deleted."""
-    return _one(ENDPOINT.format(state=STATE), id=endpoint_id, backlog_cap=BACKLOG_CAP + 1)
+    statement = ENDPOINT.format(state=STATE, beginning=BEGINNING)
+    return _one(statement, id=endpoint_id, backlog_cap=BACKLOG_CAP + 1)
 
 
 def offered_endpoints(chosen: UUID | None) -> Sequence[Row]:
