@@ -10,17 +10,19 @@ import logging
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
+from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 import psycopg
-from apscheduler.schedulers.blocking import BlockingScheduler
+from apscheduler.schedulers.background import BackgroundScheduler
 
 from webhooks import maintenance, partitions
 from webhooks.db import connect
 from webhooks.settings import Settings
 
 log = logging.getLogger(__name__)
+
+ENDING = {signal.SIGTERM, signal.SIGINT}
 
 # A row, not a session lock: that would not survive a pooler in transaction mode.
 TAKE_LEASE = """
@@ -50,7 +52,9 @@ JOBS = (
 
 def run(settings: Settings) -> None:
     """Run the jobs until SIGTERM or SIGINT; a job under way is finished first."""
-    scheduler = BlockingScheduler(timezone="UTC")
+    # waited for instead of handled: APScheduler fails when it is stopped in the midst of its loop
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    scheduler = BackgroundScheduler(timezone="UTC")
     holder = uuid4()
     for job in JOBS:
         scheduler.add_job(
@@ -59,21 +63,14 @@ def run(settings: Settings) -> None:
             [settings.database_url, holder, job],
             seconds=job.seconds,
             id=job.name,
+            next_run_time=datetime.now(UTC),
             max_instances=1,
             coalesce=True,
             misfire_grace_time=None,
         )
-        scheduler.add_job(run_job, args=[settings.database_url, holder, job])
-
-    def stop(signum: int, frame: FrameType | None) -> None:
-        # shutdown() joins threads, which a signal handler must not wait for
-        scheduler.add_job(
-            scheduler.shutdown, kwargs={"wait": False}, id="stop", replace_existing=True
-        )
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
     scheduler.start()
+    signal.sigwait(ENDING)
+    scheduler.shutdown()
 
 
 def run_job(database_url: str, holder: UUID, job: Job) -> int | None:
