@@ -16,9 +16,11 @@ from webhooks.api import bodies, delivery_lists, pages
 from webhooks.api.authentication import credential, tenant_to_read
 from webhooks.api.bodies import answer, timestamp
 from webhooks.api.delivery_lists import Filter
+from webhooks.api.operations import operation
 from webhooks.api.problems import Problem, not_found
 from webhooks.attempt import Status
 from webhooks.models import db
+from webhooks.scopes import Scope
 from webhooks.web_database import psycopg_connection
 
 ATTEMPTS_SHOWN = 100
@@ -48,6 +50,7 @@ blueprint = Blueprint("deliveries", __name__)
 
 
 @blueprint.get("/deliveries")
+@operation(Scope.DELIVERIES_READ)
 def list_() -> Response:
     """Deliveries: what is live first, then what has finished, newest first in both."""
     pages.check_parameters("status", "endpoint", "event", "tenant", "limit", "cursor")
@@ -62,6 +65,7 @@ def list_() -> Response:
 
 
 @blueprint.get("/deliveries/<delivery_id>")
+@operation(Scope.DELIVERIES_READ)
 def read(delivery_id: str) -> Response:
     """One delivery with its attempts, oldest first."""
     row = _find(_decoded(delivery_id))
@@ -72,12 +76,14 @@ def read(delivery_id: str) -> Response:
 
 
 @blueprint.post("/deliveries/<delivery_id>/replays")
+@operation(Scope.DELIVERIES_REPLAY)
 def replay(delivery_id: str) -> Response:
     """Send a finished delivery again; ``held`` says why it waits; 409 where it cannot be sent."""
     return _act(deliveries.replay, delivery_id)
 
 
 @blueprint.post("/deliveries/<delivery_id>/retries")
+@operation(Scope.DELIVERIES_REPLAY)
 def retry(delivery_id: str) -> Response:
     """Make a scheduled retry pending at once; ``held`` says why it waits; 409 if it cannot be."""
     return _act(deliveries.retry_now, delivery_id)

@@ -11,9 +11,11 @@ from webhooks import endpoint_secrets, ids, signing
 from webhooks.api import bodies, endpoint_rows
 from webhooks.api.authentication import credential
 from webhooks.api.bodies import answer, timestamp
+from webhooks.api.operations import operation
 from webhooks.api.problems import Problem, not_found
 from webhooks.endpoints import EndpointError
 from webhooks.models import SigningSecret
+from webhooks.scopes import Scope
 
 blueprint = Blueprint("endpoint_secrets", __name__)
 
@@ -30,6 +32,7 @@ _rotation = msgspec.json.Decoder(Rotation)
 
 
 @blueprint.get("/endpoints/<endpoint_id>/secrets")
+@operation(Scope.ENDPOINTS_READ)
 def list_(endpoint_id: str) -> Response:
     """The live secrets, newest first, without their texts."""
     rows = endpoint_secrets.live(endpoint_rows.find(endpoint_id).id)
@@ -37,6 +40,7 @@ def list_(endpoint_id: str) -> Response:
 
 
 @blueprint.post("/endpoints/<endpoint_id>/secrets")
+@operation(Scope.ENDPOINTS_WRITE)
 def rotate(endpoint_id: str) -> Response:
     """Add a secret. The answer alone shows one that was made here."""
     bodies.refuse_idempotency_key()
@@ -51,6 +55,7 @@ def rotate(endpoint_id: str) -> Response:
 
 
 @blueprint.delete("/endpoints/<endpoint_id>/secrets/<secret_id>")
+@operation(Scope.ENDPOINTS_WRITE)
 def revoke(endpoint_id: str, secret_id: str) -> tuple[str, int]:
     """End a secret at once."""
     endpoint = endpoint_rows.find(endpoint_id)

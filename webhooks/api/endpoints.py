@@ -13,11 +13,13 @@ from webhooks import ca_certificates, endpoints, target_check
 from webhooks.api import bodies, endpoint_rows, pages
 from webhooks.api.authentication import credential, tenant_to_change, tenant_to_read
 from webhooks.api.bodies import answer
+from webhooks.api.operations import operation
 from webhooks.api.problems import Problem, not_found
 from webhooks.db import FOREVER
 from webhooks.endpoints import EndpointError
 from webhooks.models import Endpoint, db
 from webhooks.release import Release, Unfinished
+from webhooks.scopes import Scope
 
 blueprint = Blueprint("endpoints", __name__)
 
@@ -70,6 +72,7 @@ _change = msgspec.json.Decoder(Change)
 
 
 @blueprint.post("/endpoints")
+@operation(Scope.ENDPOINTS_WRITE)
 def create() -> Response:
     """Add an endpoint. The answer alone shows the signing secret that was made for it."""
     bodies.refuse_idempotency_key()
@@ -89,6 +92,7 @@ def create() -> Response:
 
 
 @blueprint.get("/endpoints")
+@operation(Scope.ENDPOINTS_READ)
 def list_() -> Response:
     """Endpoints, newest first."""
     pages.check_parameters("tenant", "limit", "cursor")
@@ -104,12 +108,14 @@ def list_() -> Response:
 
 
 @blueprint.get("/endpoints/<endpoint_id>")
+@operation(Scope.ENDPOINTS_READ)
 def read(endpoint_id: str) -> Response:
     """One endpoint; its secret is not shown again."""
     return answer(_shown(endpoint_rows.find(endpoint_id).id))
 
 
 @blueprint.patch("/endpoints/<endpoint_id>")
+@operation(Scope.ENDPOINTS_WRITE)
 def update(endpoint_id: str) -> Response:
     """Change the fields that are given; pause, disable or resume by ``status``."""
     endpoint = endpoint_rows.find(endpoint_id)
@@ -128,6 +134,7 @@ def update(endpoint_id: str) -> Response:
 
 
 @blueprint.delete("/endpoints/<endpoint_id>")
+@operation(Scope.ENDPOINTS_WRITE)
 def delete(endpoint_id: str) -> tuple[str, int]:
     """Remove an endpoint: what waits for it is cancelled, its history stays."""
     endpoints.delete(endpoint_rows.find(endpoint_id), actor=credential().actor)

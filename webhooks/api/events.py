@@ -16,11 +16,13 @@ from webhooks.api import bodies, delivery_lists, pages
 from webhooks.api.authentication import acting_tenant, credential
 from webhooks.api.bodies import BYTE_ORDER_MARK, Invalid, Malformed, answer, timestamp
 from webhooks.api.delivery_lists import Filter
+from webhooks.api.operations import operation
 from webhooks.api.problems import FieldError, Problem, not_found
 from webhooks.attempt import ATTEMPT_HEADER
 from webhooks.events import Accepted, Conflict, EventError, NewEvent
 from webhooks.group_commit import GroupCommit
 from webhooks.models import Event, Tenant, db
+from webhooks.scopes import Scope
 from webhooks.web_database import psycopg_connection
 
 BATCH_BYTES = 8 * 1024 * 1024
@@ -44,6 +46,7 @@ _array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 @blueprint.post("/events")
+@operation(Scope.EVENTS_WRITE)
 def emit() -> Response:
     """Accept one event. 202: it is durable, and so is a delivery for each matching endpoint."""
     _refuse_delivery()
@@ -65,6 +68,7 @@ def emit() -> Response:
 
 
 @blueprint.post("/events/batch")
+@operation(Scope.EVENTS_WRITE)
 def emit_batch() -> Response:
     """Accept up to 1,000 events; one answer each, in the order sent.
 
@@ -91,6 +95,7 @@ def emit_batch() -> Response:
 
 
 @blueprint.get("/events/<event_id>")
+@operation(Scope.DELIVERIES_READ)
 def read(event_id: str) -> Response:
     """An event without its payload, and the first page of its deliveries.
 
@@ -122,6 +127,7 @@ def read(event_id: str) -> Response:
 
 
 @blueprint.get("/events/<event_id>/payload")
+@operation(Scope.DELIVERIES_READ)
 def payload(event_id: str) -> Response:
     """The payload, byte for byte as it was accepted."""
     return Response(_find(event_id, Event.payload).payload, content_type=bodies.JSON)

@@ -7,15 +7,18 @@ from flask import Blueprint, Response
 from webhooks import endpoints, ids, proofs
 from webhooks.api import bodies, endpoint_rows
 from webhooks.api.authentication import credential
+from webhooks.api.operations import operation
 from webhooks.api.problems import Problem, not_found
 from webhooks.endpoints import EndpointError
 from webhooks.models import Endpoint, db
 from webhooks.proofs import ONCE_IN_S, TooSoon
+from webhooks.scopes import Scope
 
 blueprint = Blueprint("ownership", __name__)
 
 
 @blueprint.post("/endpoints/<endpoint_id>/prove")
+@operation(Scope.ENDPOINTS_WRITE)
 def prove(endpoint_id: str) -> Response:
     """The endpoint, proved; 422 with what it answered instead, 429 within 10 s of the last time."""
     endpoint = endpoint_rows.find(endpoint_id)

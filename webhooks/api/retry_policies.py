@@ -9,6 +9,7 @@ from flask import Blueprint, Response
 
 from webhooks.api import bodies
 from webhooks.api.bodies import answer
+from webhooks.api.operations import operation
 from webhooks.api.problems import Problem
 from webhooks.backoff import Policy, PolicyError, Source, ladder
 
@@ -18,6 +19,7 @@ _policy = msgspec.json.Decoder(dict[str, Any])
 
 
 @blueprint.post("/retry-policies/preview")
+@operation(None)
 def preview() -> Response:
     """The ladder of a policy that is nowhere stored."""
     bodies.refuse_idempotency_key()

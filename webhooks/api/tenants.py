@@ -12,8 +12,10 @@ from webhooks import backoff, ids, tenants
 from webhooks.api import bodies, pages, retry_policies
 from webhooks.api.authentication import credential, tenant_to_change
 from webhooks.api.bodies import answer, timestamp
+from webhooks.api.operations import operation
 from webhooks.api.problems import Problem
 from webhooks.models import Tenant
+from webhooks.scopes import Scope
 from webhooks.tenants import TenantError
 
 blueprint = Blueprint("tenants", __name__)
@@ -29,12 +31,14 @@ _change = msgspec.json.Decoder(Change)
 
 
 @blueprint.get("/tenant")
+@operation(Scope.ENDPOINTS_READ)
 def read() -> Response:
     """One tenant, with the retry policy of its endpoints that have none of their own."""
     return answer(_shown(_tenant()))
 
 
 @blueprint.patch("/tenant")
+@operation(Scope.ADMIN)
 def update() -> Response:
     """Change what is given."""
     tenant, change = _tenant(), bodies.read_struct(_change)
