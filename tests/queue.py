@@ -17,10 +17,10 @@ WITH made AS (
     INSERT INTO webhooks.endpoints (tenant_id, url, timeout_s, max_in_flight)
     SELECT t.id, %s || '/' || n, 20, 50
     FROM webhooks.tenants t, generate_series(1, %s) AS n WHERE t.key = %s
-    RETURNING id, tenant_id
+    RETURNING id, tenant_id, url
 ), lanes AS (
-    INSERT INTO webhooks.lanes (shard, endpoint_id, tenant_id, max_in_flight)
-    SELECT webhooks.shard_of(tenant_id), id, tenant_id, 50 FROM made
+    INSERT INTO webhooks.lanes (shard, endpoint_id, tenant_id, max_in_flight, host)
+    SELECT webhooks.shard_of(tenant_id), id, tenant_id, 50, webhooks.host_of(url) FROM made
 ), subscribed AS (
     INSERT INTO webhooks.subscriptions (tenant_id, endpoint_id, pattern)
     SELECT tenant_id, id, pattern FROM made, unnest(%s::text[]) AS pattern
@@ -53,8 +53,8 @@ def make_endpoint(
         [endpoint_id],
     )
     connection.execute(
-        "INSERT INTO webhooks.lanes (shard, endpoint_id, tenant_id, max_in_flight) "
-        "SELECT webhooks.shard_of(tenant_id), id, tenant_id, max_in_flight "
+        "INSERT INTO webhooks.lanes (shard, endpoint_id, tenant_id, max_in_flight, host) "
+        "SELECT webhooks.shard_of(tenant_id), id, tenant_id, max_in_flight, webhooks.host_of(url) "
         "FROM webhooks.endpoints WHERE id = %s",
         [endpoint_id],
     )

@@ -141,6 +141,8 @@ class Stack:
             "WEBHOOKS_MODE": "development",
             "WEBHOOKS_ALLOW_HTTP": "true",
             "WEBHOOKS_ALLOW_CIDRS": "127.0.0.0/8",
+            # Every receiver of a test is on one host.
+            "WEBHOOKS_HOST_MAX_IN_FLIGHT": "0",
             **self.env,
         }
 

@@ -78,7 +78,7 @@ class Claim(Struct, frozen=True, gc=False):
 
     ``worker_id`` and ``attempt`` (its number, from 1) are the fence; ``tries`` counts what was
     charged before it; ``lost`` the workers lost under it. ``payload`` or ``target``
-    is None when its row is missing.
+    is None when its row is missing. ``host``: where it goes to, as a number.
     """
 
     delivery_id: UUID
@@ -94,6 +94,7 @@ class Claim(Struct, frozen=True, gc=False):
     payload: bytes | None
     target: Target | None
     worker_id: UUID | None = None
+    host: int | None = None
 
 
 class Timings(Struct, frozen=True, gc=False):

@@ -13,8 +13,9 @@ from webhooks.models import Endpoint, db
 
 _MAKE_LANE = text("""
 INSERT INTO webhooks.lanes
-    (shard, endpoint_id, tenant_id, max_in_flight, rate_limit, rate_burst)
-VALUES (webhooks.shard_of(:tenant), :endpoint, :tenant, :max_in_flight, :rate_limit, :rate_burst)
+    (shard, endpoint_id, tenant_id, max_in_flight, rate_limit, rate_burst, host)
+VALUES (webhooks.shard_of(:tenant), :endpoint, :tenant, :max_in_flight, :rate_limit, :rate_burst,
+        webhooks.host_of(:url))
 """)
 _SET_LANE = text("""
 UPDATE webhooks.lanes
@@ -22,6 +23,10 @@ SET max_in_flight = :max_in_flight, rate_limit = :rate_limit, rate_burst = :rate
     rate_open_at = CASE WHEN (rate_limit, rate_burst) IS NOT DISTINCT FROM
                              (CAST(:rate_limit AS float8), CAST(:rate_burst AS integer))
                         THEN rate_open_at ELSE '-infinity' END
+WHERE shard = webhooks.shard_of(:tenant) AND endpoint_id = :endpoint
+""")
+_MOVE_LANE = text("""
+UPDATE webhooks.lanes SET host = webhooks.host_of(:url)
 WHERE shard = webhooks.shard_of(:tenant) AND endpoint_id = :endpoint
 """)
 _CLOSE_LANE = text("""
@@ -47,7 +52,12 @@ FOR NO KEY UPDATE
 
 def make(endpoint: Endpoint) -> None:
     """Its lane, open, in its tenant's shard."""
-    db.session.execute(_MAKE_LANE, _limits(endpoint))
+    db.session.execute(_MAKE_LANE, _limits(endpoint) | {"url": endpoint.url})
+
+
+def move(endpoint: Endpoint) -> None:
+    """Count among what goes to its new URL's host."""
+    db.session.execute(_MOVE_LANE, _place(endpoint) | {"url": endpoint.url})
 
 
 def limit(endpoint: Endpoint) -> None:

@@ -69,6 +69,7 @@ def change(
 
 def follow_url(endpoint: Endpoint, settings: Settings, actor: str) -> None:
     """What its new URL means: it is to be proved first, or its failures were another's."""
+    endpoint_lanes.move(endpoint)
     if endpoint.status != "active":
         return
     if unproven := ownership.missing(settings, endpoint.url, endpoint.proven_url):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from flask_sqlalchemy import SQLAlchemy
-from sqlalchemy import REAL, Double, ForeignKey, MetaData, SmallInteger, Text, text
+from sqlalchemy import REAL, BigInteger, Double, ForeignKey, MetaData, SmallInteger, Text, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB, TIMESTAMP
 from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, registry, relationship
@@ -277,6 +277,7 @@ class Lane(Base):
     throttle_until: Mapped[datetime]
     closed_reason: Mapped[str | None]
     max_in_flight: Mapped[int]
+    host: Mapped[int | None] = mapped_column(BigInteger)
     rate_open_at: Mapped[datetime]
     failures: Mapped[int]
     failing_since: Mapped[datetime | None]

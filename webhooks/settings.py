@@ -69,6 +69,7 @@ class Settings:
     connect_timeout_s: float = _setting("WEBHOOKS_CONNECT_TIMEOUT_S", 5.0, low=0.1, high=60)
     endpoint_max_in_flight: int = _setting("WEBHOOKS_ENDPOINT_MAX_IN_FLIGHT", 50, low=1, high=1000)
     max_in_flight: int = _setting("WEBHOOKS_MAX_IN_FLIGHT", 1000, low=1, high=10_000)
+    host_max_in_flight: int = _setting("WEBHOOKS_HOST_MAX_IN_FLIGHT", 500, low=0, high=1_000_000)
     transport: str = _setting("WEBHOOKS_TRANSPORT", "auto")
     breaker_failures: int = _setting("WEBHOOKS_BREAKER_FAILURES", 10, low=1, high=1_000_000)
     breaker_first_s: float = _setting("WEBHOOKS_BREAKER_FIRST_S", 30.0, low=0.1, high=3600)

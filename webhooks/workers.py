@@ -24,6 +24,8 @@ UPDATE webhooks.workers SET seen_at = clock_timestamp(), in_flight = %(in_flight
 WHERE id = %(id)s
 """
 
+COUNT = "SELECT count(*) FROM webhooks.workers WHERE seen_at > now() - lease"
+
 LOCK = "SELECT 1 FROM webhooks.workers WHERE id = %(id)s FOR UPDATE"
 
 # After the lock, in a new statement: it sees a claim that was still open before.
@@ -58,6 +60,13 @@ def beat(connection: psycopg.Connection, worker_id: UUID, in_flight: int) -> boo
     with transaction(connection):
         values = {"id": worker_id, "in_flight": in_flight}
         return connection.execute(BEAT, values).rowcount == 1
+
+
+def count(connection: psycopg.Connection) -> int:
+    """Workers whose lease runs, at least one."""
+    with transaction(connection):
+        row = connection.execute(COUNT).fetchone()
+    return max(1, row[0]) if row else 1
 
 
 def fence(connection: psycopg.Connection, worker_id: UUID) -> bool:

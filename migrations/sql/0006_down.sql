@@ -1,1 +1,2 @@
-SELECT 1;
+ALTER TABLE webhooks.lanes DROP host;
+DROP FUNCTION webhooks.host_of;

@@ -1,4 +1,4 @@
-"""How many go to one host at a time."""
+"""How many deliveries go to one host at a time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ SQL = Path(__file__).parent.parent / "sql"
 
 
 def upgrade() -> None:
+    """Add a column and a function, and fill in the hosts of the endpoints that there are."""
     _run("0006_destinations.sql")
 
 
 def downgrade() -> None:
+    """Drop both."""
     _run("0006_down.sql")
 
 

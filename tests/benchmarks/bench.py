@@ -35,8 +35,9 @@ FROM webhooks.tenants t, unnest(%s::text[]) WITH ORDINALITY AS u (url, n) ORDER 
 RETURNING id, tenant_id
 """
 LANES = """
-INSERT INTO webhooks.lanes (shard, endpoint_id, tenant_id, max_in_flight)
-SELECT webhooks.shard_of(tenant_id), id, tenant_id, max_in_flight FROM webhooks.endpoints
+INSERT INTO webhooks.lanes (shard, endpoint_id, tenant_id, max_in_flight, host)
+SELECT webhooks.shard_of(tenant_id), id, tenant_id, max_in_flight, webhooks.host_of(url)
+FROM webhooks.endpoints
 ON CONFLICT DO NOTHING
 """
 SUBSCRIPTIONS = """

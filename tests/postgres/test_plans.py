@@ -43,8 +43,8 @@ SELECT tenant_id, id, CASE WHEN n = 1 THEN 'deep.*' ELSE 'other.' || n END
 FROM (SELECT *, row_number() OVER (ORDER BY id) AS n FROM webhooks.endpoints) e
 """
 FILL_LANES = """
-INSERT INTO webhooks.lanes (shard, endpoint_id, tenant_id, max_in_flight)
-SELECT shard, webhooks.uuid7(), tenant_id, 50 FROM webhooks.lanes, generate_series(1, %s)
+INSERT INTO webhooks.lanes (shard, endpoint_id, tenant_id, max_in_flight, host)
+SELECT shard, webhooks.uuid7(), tenant_id, 50, 1 FROM webhooks.lanes, generate_series(1, %s)
 """
 FILL_QUEUE = """
 INSERT INTO webhooks.deliveries
@@ -129,7 +129,7 @@ SORTING = {"hold", "give back", "undo", "held by dead", "lock rows", "orphaned",
 
 ALL_LANES = {
     "shard": -1, "endpoint": NOBODY, "last_shard": THE_END.shard,
-    "last_endpoint": THE_END.endpoint_id, "lanes": 100, "probes": 2000,
+    "last_endpoint": THE_END.endpoint_id, "lanes": 100, "probes": 2000, "full": [1],
 }  # fmt: skip
 
 ONE = f"{{{NOBODY}}}"

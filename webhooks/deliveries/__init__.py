@@ -6,6 +6,7 @@ a retry falls due or a worker dies, cancel, replay and retry_now are a person's.
 
 from webhooks.deliveries.claims import Batch, Fenced, claim, target
 from webhooks.deliveries.health import show_closed
+from webhooks.deliveries.host_room import HostRoom
 from webhooks.deliveries.operator import (
     Missing,
     Refused,
@@ -26,6 +27,7 @@ __all__ = [
     "Batch",
     "Cursor",
     "Fenced",
+    "HostRoom",
     "Missing",
     "Refused",
     "Settlement",

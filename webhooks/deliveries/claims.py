@@ -14,6 +14,7 @@ import psycopg
 
 from webhooks.attempt import Claim, Target
 from webhooks.db import INDEXES_ONLY, retry_tx, transaction
+from webhooks.deliveries.host_room import HostedLane, HostRoom
 from webhooks.deliveries.record import array
 from webhooks.deliveries.scan import Cursor, Lane, scan_lanes
 from webhooks.workers import fence
@@ -21,6 +22,7 @@ from webhooks.workers import fence
 MOST_LANES = 100
 MOST_ROWS = 500
 MOST_BYTES = 32 * 1024 * 1024
+UNLIMITED = HostRoom()
 
 # A lost claim is only a repeat, so its commit need not wait for the disk.
 SETTINGS = ("synchronous_commit = off", *INDEXES_ONLY, "enable_sort = off")
@@ -147,17 +149,19 @@ def claim(
     cursor: Cursor,
     room: int,
     share: Callable[[UUID, int], int] = lambda endpoint_id, askers: MOST_ROWS,
+    hosts: HostRoom = UNLIMITED,
 ) -> Batch:
     """Take at most ``room`` pending deliveries, round robin over lanes after ``cursor``.
 
     ``share`` answers how many more of an endpoint's deliveries this worker may take in hand
-    when so many endpoints ask at once. Raises Fenced when the worker has lost its row. An
-    empty queue costs one read and no write.
+    when so many endpoints ask at once; ``hosts`` how many for one host. Raises Fenced when
+    the worker has lost its row. An empty queue costs one read and no write.
     """
     room = min(room, MOST_ROWS)
-    scan = retry_tx(lambda: scan_lanes(connection, cursor, min(room, MOST_LANES)))
+    scan = retry_tx(lambda: scan_lanes(connection, cursor, min(room, MOST_LANES), hosts.full))
     askers = len(scan.lanes)
-    lanes = {lane: most for lane in scan.lanes if (most := share(lane[1], askers)) > 0}
+    mosts = {lane: most for lane in scan.lanes if (most := share(lane[1], askers)) > 0}
+    lanes = hosts.share(mosts)
     claims: tuple[Claim, ...] = ()
     locked = 0
     if lanes:
@@ -174,7 +178,7 @@ def target(connection: psycopg.Connection, endpoint_id: UUID) -> Target | None:
 
 
 def _take(
-    connection: psycopg.Connection, worker_id: UUID, lanes: Mapping[Lane, int], room: int
+    connection: psycopg.Connection, worker_id: UUID, lanes: Mapping[HostedLane, int], room: int
 ) -> tuple[tuple[Claim, ...], int]:
     """What the lanes give, and how many of them nobody else held."""
     with transaction(connection, *SETTINGS):
@@ -184,11 +188,12 @@ def _take(
         if not locked:
             return (), 0
         per_lane = max(1, room // len(lanes))
-        mosts = {lane: min(per_lane, most) for lane, most in lanes.items()}
+        mosts = {lane[:2]: min(per_lane, most) for lane, most in lanes.items()}
         rows = _pick(connection, worker_id, locked, mosts)
         kept = _affordable(connection, worker_id, rows)
         _spend(connection, locked, kept)
-        return _claims(connection, worker_id, kept), len(locked)
+        hosts = {endpoint_id: host for _, endpoint_id, host in lanes}
+        return _claims(connection, worker_id, kept, hosts), len(locked)
 
 
 def _pick(
@@ -236,7 +241,7 @@ def _spend(connection: psycopg.Connection, locked: Sequence[Any], rows: Sequence
         connection.execute(SPEND, {**_columns(taken), "taken": array(taken.values())})
 
 
-def _columns(lanes: Iterable[Lane]) -> dict[str, str]:
+def _columns(lanes: Iterable[Lane | HostedLane]) -> dict[str, str]:
     return {
         "shards": array(lane[0] for lane in lanes),
         "endpoints": array(lane[1] for lane in lanes),
@@ -244,7 +249,10 @@ def _columns(lanes: Iterable[Lane]) -> dict[str, str]:
 
 
 def _claims(
-    connection: psycopg.Connection, worker_id: UUID, rows: Sequence[Any]
+    connection: psycopg.Connection,
+    worker_id: UUID,
+    rows: Sequence[Any],
+    hosts: Mapping[UUID, int | None],
 ) -> tuple[Claim, ...]:
     """Add what sending needs. A missing event or endpoint is None, not a lost row."""
     events = array({row[3] for row in rows})
@@ -257,6 +265,7 @@ def _claims(
         Claim(
             delivery_id, shard, tenant_id, event_id, endpoint_id, event_type, attempt, tries,
             lost, trigger, payloads.get(event_id), targets.get(endpoint_id), worker_id,
+            hosts[endpoint_id],
         )
         for (
             delivery_id, shard, tenant_id, event_id, endpoint_id, event_type, attempt, tries,

@@ -11,17 +11,18 @@ from uuid import UUID
 import psycopg
 
 from webhooks.db import INDEXES_ONLY, transaction
+from webhooks.deliveries.host_room import HostedLane
 
 MOST_PROBES = 2_000
 
 # A loose index scan: one probe per lane that has a pending row, however many rows it
-# has. Lanes that are closed cost a probe and are not counted; a lane that is missing
-# or deleted is an orphan, whose rows somebody must cancel.
+# has. Lanes that are closed, or whose host has enough, cost a probe and are not counted; a
+# lane that is missing or deleted is an orphan, whose rows somebody must cancel.
 SCAN = """
-WITH RECURSIVE scan (shard, endpoint_id, opens_in, orphan, opened, probes) AS (
-    SELECT %(shard)s::smallint, %(endpoint)s::uuid, 'infinity'::float8, false, 0, 0
+WITH RECURSIVE scan (shard, endpoint_id, host, opens_in, orphan, opened, probes) AS (
+    SELECT %(shard)s::smallint, %(endpoint)s::uuid, NULL::bigint, 'infinity'::float8, false, 0, 0
     UNION ALL
-    SELECT next.shard, next.endpoint_id, lane.opens_in, lane.orphan,
+    SELECT next.shard, next.endpoint_id, l.host, lane.opens_in, lane.orphan,
            scan.opened + (lane.opens_in <= 0)::int, scan.probes + 1
     FROM scan
     CROSS JOIN LATERAL (
@@ -32,14 +33,14 @@ WITH RECURSIVE scan (shard, endpoint_id, opens_in, orphan, opened, probes) AS (
         ORDER BY d.shard, d.endpoint_id LIMIT 1) next
     LEFT JOIN webhooks.lanes l ON l.shard = next.shard AND l.endpoint_id = next.endpoint_id
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN l.deleted IS FALSE
+        SELECT CASE WHEN l.deleted IS FALSE AND (l.host = ANY (%(full)s::bigint[])) IS NOT TRUE
                     THEN date_part('epoch', greatest(l.open_at, l.rate_open_at))
                          - date_part('epoch', now())
                     ELSE 'infinity' END AS opens_in,
                coalesce(l.deleted, true) AS orphan) lane
     WHERE scan.opened < %(lanes)s AND scan.probes < %(probes)s
 )
-SELECT shard, endpoint_id, opens_in, orphan FROM scan WHERE probes > 0
+SELECT shard, endpoint_id, host, opens_in, orphan FROM scan WHERE probes > 0
 """
 
 
@@ -64,7 +65,7 @@ class Scan(NamedTuple):
     ``wrapped``: it went on from the first lane; ``ended``: it saw every lane there is.
     """
 
-    lanes: list[Lane]
+    lanes: list[HostedLane]
     orphans: tuple[Lane, ...]
     opens_in_s: float
     following: Cursor
@@ -78,14 +79,19 @@ def random_cursor() -> Cursor:
     return Cursor(random.randrange(64), start)  # noqa: S311 - the same
 
 
-def scan_lanes(connection: psycopg.Connection, cursor: Cursor, lanes: int) -> Scan:
-    """At most ``lanes`` open lanes after ``cursor``, then from the first up to it, in one read."""
+def scan_lanes(
+    connection: psycopg.Connection, cursor: Cursor, lanes: int, full: Sequence[int] = ()
+) -> Scan:
+    """At most ``lanes`` open lanes after ``cursor``, then from the first up to it, in one read.
+
+    ``full``: hosts whose lanes do not count as open now.
+    """
     with transaction(connection, *INDEXES_ONLY):
-        found = _probe(connection, cursor, THE_END, lanes)
+        found = _probe(connection, cursor, THE_END, lanes, full)
         if not _is_end(found, lanes):
             return _as_scan(found, _place(found), wrapped=False, ended=False)
         left = lanes - _opened(found)
-        begun = _probe(connection, NO_CURSOR, cursor, left) if cursor != NO_CURSOR else []
+        begun = _probe(connection, NO_CURSOR, cursor, left, full) if cursor != NO_CURSOR else []
     return _as_scan(found + begun, _place(begun), wrapped=True, ended=_is_end(begun, left))
 
 
@@ -94,7 +100,7 @@ def _is_end(found: Sequence[Any], lanes: int) -> bool:
 
 
 def _opened(found: Sequence[Any]) -> int:
-    return sum(1 for row in found if row[2] <= 0)
+    return sum(1 for row in found if row[3] <= 0)
 
 
 def _place(found: Sequence[Any]) -> Cursor:
@@ -102,13 +108,15 @@ def _place(found: Sequence[Any]) -> Cursor:
 
 
 def _as_scan(found: Sequence[Any], following: Cursor, *, wrapped: bool, ended: bool) -> Scan:
-    opened = [(shard, endpoint) for shard, endpoint, opens_in, _ in found if opens_in <= 0]
-    orphans = tuple((shard, endpoint) for shard, endpoint, _, orphan in found if orphan)
-    opens_in_s = min((row[2] for row in found if row[2] > 0), default=float("inf"))
+    opened = [row[:3] for row in found if row[3] <= 0]
+    orphans = tuple(row[:2] for row in found if row[4])
+    opens_in_s = min((row[3] for row in found if row[3] > 0), default=float("inf"))
     return Scan(opened, orphans, opens_in_s, following, wrapped, ended)
 
 
-def _probe(connection: psycopg.Connection, after: Cursor, last: Cursor, lanes: int) -> list[Any]:
+def _probe(
+    connection: psycopg.Connection, after: Cursor, last: Cursor, lanes: int, full: Sequence[int]
+) -> list[Any]:
     values = {
         "shard": after.shard,
         "endpoint": after.endpoint_id,
@@ -116,5 +124,6 @@ def _probe(connection: psycopg.Connection, after: Cursor, last: Cursor, lanes: i
         "last_endpoint": last.endpoint_id,
         "lanes": lanes,
         "probes": MOST_PROBES,
+        "full": list(full),
     }
     return connection.execute(SCAN, values).fetchall()

@@ -152,10 +152,11 @@ class Dispatcher:
             return CLAIM_EVERY_S
         begun = time.monotonic()
         shares = self._put_off.limit(self._hands.shares())
+        hosts = self._hands.host_room(self._settings.host_max_in_flight, self._lease.workers)
         try:
             with metrics.CLAIM_SECONDS.time():
                 batch = deliveries.claim(
-                    connection, worker_id, self._cursor, self._hands.room, shares
+                    connection, worker_id, self._cursor, self._hands.room, shares, hosts
                 )
         except deliveries.Fenced:
             self._fenced()

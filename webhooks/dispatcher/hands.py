@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Set
+from collections.abc import Callable, Collection, Hashable, Iterable, Set
 from itertools import islice
+from typing import TypeVar
 from uuid import UUID
 
 from webhooks.attempt import Claim, Outcome
+from webhooks.deliveries import HostRoom
+
+K = TypeVar("K", bound=Hashable)
 
 # So many deliveries are in hand before anything is shared out, in a small worker all but one.
 FEW = 8
@@ -35,6 +39,7 @@ class Hands:
         self._held: dict[UUID, Claim] = {}
         self._sent: dict[UUID, tuple[Claim, float]] = {}
         self._by_endpoint: Counter[UUID] = Counter()
+        self._by_host: Counter[int] = Counter()
         self._slow: OrderedDict[UUID, float] = OrderedDict()
         self._waiting: deque[Claim] = deque()
         self._outcomes: dict[UUID, tuple[Claim, Outcome]] = {}
@@ -58,6 +63,11 @@ class Hands:
     def ids(self) -> Collection[UUID]:
         with self._lock:
             return list(self._held)
+
+    def host_room(self, limit: int, workers: int) -> HostRoom:
+        """How many more may be taken for each host, of one limit for so many workers."""
+        with self._lock:
+            return HostRoom.of(limit, workers, dict(self._by_host))
 
     def shares(self) -> Callable[[UUID, int], int]:
         """How many more of an endpoint may be taken in hand, when so many ask at once.
@@ -94,9 +104,12 @@ class Hands:
         """Take claims in hand; what is being sent already is only renamed."""
         with self._lock:
             for claim in claims if self._open else ():
-                if claim.delivery_id not in self._held:
+                known = self._held.get(claim.delivery_id)
+                if known is None:
                     self._waiting.append(claim)
-                    self._by_endpoint[claim.endpoint_id] += 1
+                else:
+                    self._count(known, -1)
+                self._count(claim, 1)
                 self._held[claim.delivery_id] = claim
 
     def take(self, worker_id: UUID) -> Claim | None:
@@ -166,9 +179,19 @@ class Hands:
         claim = self._held.pop(delivery_id, None)
         if claim is None:
             return
-        self._by_endpoint[claim.endpoint_id] -= 1
-        if not self._by_endpoint[claim.endpoint_id]:
-            del self._by_endpoint[claim.endpoint_id]
+        self._count(claim, -1)
+
+    def _count(self, claim: Claim, step: int) -> None:
+        _add(self._by_endpoint, claim.endpoint_id, step)
+        if claim.host is not None:
+            _add(self._by_host, claim.host, step)
+
+
+def _add(counts: Counter[K], key: K, step: int) -> None:
+    """Without keeping what is down to none."""
+    counts[key] += step
+    if not counts[key]:
+        del counts[key]
 
 
 def _fence(claim: Claim) -> tuple[UUID | None, int]:

@@ -22,7 +22,10 @@ def now_s() -> float:
 
 
 class Lease:
-    """An incarnation of this worker. Once its row is gone, it is never taken up again."""
+    """An incarnation of this worker. Once its row is gone, it is never taken up again.
+
+    ``workers``: how many there were at its last beat, itself among them.
+    """
 
     def __init__(self, capacity: int, lease_s: float) -> None:
         self._capacity = capacity
@@ -31,6 +34,7 @@ class Lease:
         self._steady_since = now_s()
         # One value, so that nobody can pair an id with another one's beat.
         self._row: tuple[UUID, float] | None = None
+        self.workers = 1
 
     @property
     def current(self) -> UUID | None:
@@ -61,6 +65,7 @@ class Lease:
         if begun - row[1] >= self._patience_s:
             self._steady_since = begun
         self._row = (row[0], begun)
+        self.workers = workers.count(connection)
         metrics.BEATEN.set(time.monotonic())
         return True
 
@@ -70,6 +75,7 @@ class Lease:
         if self._row is not None:
             metrics.LEASES_LOST.inc()
         self._row = (workers.register(connection, self._capacity, self._lease_s), begun)
+        self.workers = workers.count(connection)
         metrics.BEATEN.set(time.monotonic())
 
     def lose(self) -> None:
