@@ -17,6 +17,7 @@ COMMANDS = {
     "emit": "webhooks.commands.emit:emit",
     "key": "webhooks.commands.key:key",
     "receiver": "webhooks.commands.receiver:receiver",
+    "retention": "webhooks.commands.retention:group",
     "scheduler": "webhooks.commands.scheduler:scheduler",
     "secrets": "webhooks.commands.secrets:secrets",
     "tenant": "webhooks.commands.tenant:tenant",

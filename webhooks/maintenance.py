@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import psycopg
 
+from webhooks import deliveries
 from webhooks.db import transaction
+from webhooks.settings import Settings
 from webhooks.users import IDLE, LONGEST_SESSION
 
 CHUNK = 1_000
@@ -37,3 +39,8 @@ def expire_sessions(connection: psycopg.Connection) -> int:
     """Delete sessions that are idle or too old; they are refused even before."""
     with transaction(connection):
         return connection.execute(EXPIRE_SESSIONS, [IDLE, LONGEST_SESSION]).rowcount
+
+
+def expire_deliveries(connection: psycopg.Connection, settings: Settings) -> int:
+    """Give up what could not be delivered for too long."""
+    return deliveries.expire(connection, settings.max_age_days, settings.keep_events_days)

@@ -53,6 +53,8 @@ class Tenant(Base):
     key: Mapped[str] = mapped_column(unique=True)
     name: Mapped[str]
     retry_policy: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
+    payload_days: Mapped[int | None]
+    payloads_gone_until: Mapped[datetime] = mapped_column(server_default="-infinity")
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
 
 
@@ -202,7 +204,7 @@ class Event(Base):
     shard: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
     tenant_id: Mapped[UUID]
     type: Mapped[str]
-    payload: Mapped[bytes]
+    payload: Mapped[bytes | None]
     created_at: Mapped[datetime]
 
 

@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 import psycopg
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from webhooks import maintenance, partitions
+from webhooks import maintenance, partitions, payloads, retention
 from webhooks.db import connect
 from webhooks.settings import Settings
 
@@ -40,13 +40,17 @@ class Job:
 
     name: str
     seconds: int
-    run: Callable[[psycopg.Connection], int]
+    run: Callable[[psycopg.Connection, Settings], int]
 
 
 JOBS = (
-    Job("make_partitions", 600, partitions.make_partitions),
-    Job("expire_idempotency_keys", 300, maintenance.expire_idempotency_keys),
-    Job("expire_sessions", 300, maintenance.expire_sessions),
+    Job("make_partitions", 600, lambda connection, _: partitions.make_partitions(connection)),
+    Job("expire_idempotency_keys", 300, lambda c, _: maintenance.expire_idempotency_keys(c)),
+    Job("expire_sessions", 300, lambda c, _: maintenance.expire_sessions(c)),
+    Job("expire_deliveries", 300, maintenance.expire_deliveries),
+    Job("expire_payloads", 600, lambda connection, _: payloads.expire(connection)),
+    Job("drop_days", 600, retention.drop_due),
+    Job("drop_audit", 3_600, retention.drop_audit),
 )
 
 
@@ -60,7 +64,7 @@ def run(settings: Settings) -> None:
         scheduler.add_job(
             run_job,
             "interval",
-            [settings.database_url, holder, job],
+            [settings, holder, job],
             seconds=job.seconds,
             id=job.name,
             next_run_time=datetime.now(UTC),
@@ -73,14 +77,14 @@ def run(settings: Settings) -> None:
     scheduler.shutdown()
 
 
-def run_job(database_url: str, holder: UUID, job: Job) -> int | None:
+def run_job(settings: Settings, holder: UUID, job: Job) -> int | None:
     """Run one job if nobody else holds its lease; answers its count, or None."""
     try:
-        with connect(database_url, f"scheduler {job.name}") as connection:
+        with connect(settings.database_url, f"scheduler {job.name}") as connection:
             lease = {"job": job.name, "holder": holder, "seconds": job.seconds - 1}
             if connection.execute(TAKE_LEASE, lease).rowcount == 0:
                 return None
-            count = job.run(connection)
+            count = job.run(connection, settings)
     except psycopg.Error as error:
         log.warning("%s: database away or busy, again in %d s: %s", job.name, job.seconds, error)
         return None

@@ -70,6 +70,11 @@ class Settings:
     endpoint_max_in_flight: int = _setting("WEBHOOKS_ENDPOINT_MAX_IN_FLIGHT", 50, low=1, high=1000)
     max_in_flight: int = _setting("WEBHOOKS_MAX_IN_FLIGHT", 1000, low=1, high=10_000)
     host_max_in_flight: int = _setting("WEBHOOKS_HOST_MAX_IN_FLIGHT", 500, low=0, high=1_000_000)
+    max_age_days: int = _setting("WEBHOOKS_MAX_AGE_DAYS", 30, low=1, high=3650)
+    keep_events_days: int = _setting("WEBHOOKS_KEEP_EVENTS_DAYS", 32, low=1, high=3660)
+    keep_deliveries_days: int = _setting("WEBHOOKS_KEEP_DELIVERIES_DAYS", 30, low=1, high=3660)
+    keep_attempts_days: int = _setting("WEBHOOKS_KEEP_ATTEMPTS_DAYS", 30, low=1, high=3660)
+    keep_audit_days: int = _setting("WEBHOOKS_KEEP_AUDIT_DAYS", 400, low=1, high=36_600)
     transport: str = _setting("WEBHOOKS_TRANSPORT", "auto")
     breaker_failures: int = _setting("WEBHOOKS_BREAKER_FAILURES", 10, low=1, high=1_000_000)
     breaker_first_s: float = _setting("WEBHOOKS_BREAKER_FIRST_S", 30.0, low=0.1, high=3600)
@@ -120,6 +125,11 @@ class Settings:
                 f"WEBHOOKS_TRANSPORT={self.transport!r}: give auto, curl or requests"
             )
         self._check_proof()
+        if self.keep_events_days < self.max_age_days + 2:
+            raise SettingsError(
+                f"WEBHOOKS_KEEP_EVENTS_DAYS={self.keep_events_days}: at least two days more than "
+                f"WEBHOOKS_MAX_AGE_DAYS ({self.max_age_days}), for what is still to be delivered"
+            )
         if self.heartbeat_s * 2 > self.lease_s:
             raise SettingsError(
                 f"WEBHOOKS_HEARTBEAT_S={self.heartbeat_s:g}: at most half of WEBHOOKS_LEASE_S "

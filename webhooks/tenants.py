@@ -18,6 +18,7 @@ from webhooks.models import Tenant, db
 
 DEFAULT = "default"
 LONGEST_NAME = 200
+LONGEST_DAYS = 3650
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
@@ -78,6 +79,20 @@ def set_retry_policy(
         actor=actor,
         tenant_id=tenant.id,
         retry_policy=[before, new],
+    )
+    db.session.commit()
+
+
+def set_payload_days(tenant: Tenant, days: int | None, *, actor: str = "command line") -> None:
+    """For how many days its payloads are kept, 1 to LONGEST_DAYS; None: as long as their events."""
+    before = tenant.payload_days
+    tenant.payload_days = days
+    audit.record(
+        "tenant.update",
+        ids.encode(ids.TENANT, tenant.id),
+        actor=actor,
+        tenant_id=tenant.id,
+        payload_days=[before, days],
     )
     db.session.commit()
 

@@ -98,7 +98,7 @@ def test_a_healthy_installation_has_nothing_to_complain_of(
     assert {finding.check for finding in findings} == {
         "database", "schema", "keyring", "clock", "durability", "locks", "idle transactions",
         "connections", "held-back vacuum", "dead rows", "partitions", "scheduler", "workers",
-        "in flight", "oldest pending", "endpoints",
+        "in flight", "oldest pending", "endpoints", "expiry",
     }  # fmt: skip
 
 

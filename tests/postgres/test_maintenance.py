@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from uuid import uuid4
 
 import psycopg
@@ -51,24 +52,25 @@ def test_idle_sessions_go(connection: psycopg.Connection) -> None:
 
 
 def test_a_job_runs_where_its_lease_is_held(
-    connection: psycopg.Connection, database_url: str
+    connection: psycopg.Connection, settings: Settings
 ) -> None:
     """A second scheduler leaves the job alone until the first one's lease has ended."""
     runs: list[int] = []
-    job = Job("count", 60, lambda _: runs.append(1) or len(runs))
+    job = Job("count", 60, lambda *_: runs.append(1) or len(runs))
     first, second = uuid4(), uuid4()
 
-    assert run_job(database_url, first, job) == 1
-    assert run_job(database_url, second, job) is None
-    assert run_job(database_url, first, job) == 2
+    assert run_job(settings, first, job) == 1
+    assert run_job(settings, second, job) is None
+    assert run_job(settings, first, job) == 2
 
     connection.execute("UPDATE webhooks.job_leases SET leased_until = now()")
-    assert run_job(database_url, second, job) == 3
+    assert run_job(settings, second, job) == 3
 
 
-def test_a_job_survives_a_database_that_is_away() -> None:
+def test_a_job_survives_a_database_that_is_away(settings: Settings) -> None:
     """The scheduler goes on; the job is tried again at its next time."""
-    assert run_job("postgresql://nobody@127.0.0.1:1/none", uuid4(), JOBS[0]) is None
+    away = replace(settings, database_url="postgresql://nobody@127.0.0.1:1/none")
+    assert run_job(away, uuid4(), JOBS[0]) is None
 
 
 def test_the_scheduler_stops_on_sigterm(settings: Settings, connection: psycopg.Connection) -> None:

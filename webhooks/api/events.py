@@ -129,8 +129,11 @@ def read(event_id: str) -> Response:
 @blueprint.get("/events/<event_id>/payload")
 @operation(Scope.DELIVERIES_READ)
 def payload(event_id: str) -> Response:
-    """The payload, byte for byte as it was accepted."""
-    return Response(_find(event_id, Event.payload).payload, content_type=bodies.JSON)
+    """The payload, byte for byte as it was accepted; 410 when it is not kept any more."""
+    found: bytes | None = _find(event_id, Event.payload).payload
+    if found is None:
+        raise Problem(410, "its payload is past its retention, or was erased")
+    return Response(found, content_type=bodies.JSON)
 
 
 def _refuse_delivery() -> None:

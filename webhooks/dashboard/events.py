@@ -81,6 +81,8 @@ def show_event(text: str) -> Response:
 def event_payload(text: str) -> Response:
     """The payload as a file, byte for byte."""
     event = queries.event(row_id(ids.EVENT, text), whole=True) or abort(404)
+    if event["payload"] is None:
+        abort(404)
     return attachment(event["payload"], f"{text}.json")
 
 

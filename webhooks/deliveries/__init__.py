@@ -5,6 +5,7 @@ a retry falls due or a worker dies, cancel, replay and retry_now are a person's.
 """
 
 from webhooks.deliveries.claims import Batch, Fenced, claim, target
+from webhooks.deliveries.expiry import MOST_COUNTED, cancel_event, expire, expiring
 from webhooks.deliveries.health import show_closed
 from webhooks.deliveries.host_room import HostRoom
 from webhooks.deliveries.operator import (
@@ -23,6 +24,7 @@ from webhooks.deliveries.scan import NO_CURSOR, Cursor, random_cursor
 from webhooks.deliveries.settlement import settle
 
 __all__ = [
+    "MOST_COUNTED",
     "NO_CURSOR",
     "Batch",
     "Cursor",
@@ -34,8 +36,11 @@ __all__ = [
     "cancel",
     "cancel_chunks",
     "cancel_endpoint",
+    "cancel_event",
     "cancel_orphans",
     "claim",
+    "expire",
+    "expiring",
     "give_back",
     "held_by",
     "promote",

@@ -102,7 +102,9 @@ GIVE_BACK = RETURN.format(number="given_back = array_append(q.given_back, q.atte
 UNDO = RETURN.format(number="attempts = q.attempts - 1")
 
 # Cheap: the payload is stored uncompressed, apart from its row.
-SIZES = "SELECT id, octet_length(payload) FROM webhooks.events WHERE id = ANY (%s::uuid[])"
+SIZES = (
+    "SELECT id, coalesce(octet_length(payload), 0) FROM webhooks.events WHERE id = ANY (%s::uuid[])"
+)
 
 PAYLOADS = "SELECT id, payload FROM webhooks.events WHERE id = ANY (%s::uuid[])"
 

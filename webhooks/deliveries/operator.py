@@ -36,6 +36,13 @@ WHERE d.id = %(id)s AND d.finished_at >= webhooks.uuid7_time(%(id)s) - interval 
   AND (%(tenant)s::uuid IS NULL OR d.tenant_id = %(tenant)s)
 """
 
+# Days that are about to be dropped take nothing back into the queue.
+PAYLOAD_THERE = """
+SELECT 1 FROM webhooks.events WHERE id = %(id)s AND payload IS NOT NULL AND NOT EXISTS (
+    SELECT FROM webhooks.retired_days
+    WHERE day = (webhooks.uuid7_time(%(id)s) AT TIME ZONE 'UTC')::date)
+"""
+
 # The row moves back into the queue, with the full ladder of tries before it again.
 REPLAY = """
 UPDATE webhooks.deliveries
@@ -111,9 +118,7 @@ def replay(
         if Status(status) in LIVE:
             raise Refused(f"it has not finished: it is {status}")
         _check_endpoint(endpoint_status, reason, deleted)
-        if connection.execute(
-            "SELECT 1 FROM webhooks.events WHERE id = %s", [event_id]
-        ).fetchone() is None:  # fmt: skip
+        if connection.execute(PAYLOAD_THERE, {"id": event_id}).fetchone() is None:
             raise Refused("its payload is gone: the event is past its retention")
         values = {"id": delivery_id, "finished_at": finished_at}
         if connection.execute(REPLAY, values).rowcount == 0:

@@ -51,12 +51,15 @@ def examine(settings: Settings) -> list[Finding]:
 
 
 def _examine(settings: Settings, connection: psycopg.Connection) -> list[Finding]:
+    def expiry(connection: psycopg.Connection) -> Iterator[Finding]:
+        yield work.expiring(connection, settings.max_age_days)
+
     schema = installation.schema(settings.database_url)
     found = [server.version(connection), schema]
     checks = SERVER
     if schema.level is Level.OK:
         found.append(installation.keyring(settings))
-        checks += OURS
+        checks += (*OURS, expiry)
     for check in checks:
         found += _ask(check, connection)
     return found

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import psycopg
 
-from webhooks import ids
+from webhooks import deliveries, ids
 from webhooks.db import INDEXES_ONLY, transaction
 from webhooks.doctor.finding import Finding, Level, span
 
+EXPIRES_WITHIN_DAYS = 3
 LATE_BEAT_S = 15.0
 LONG_WAIT_S = 60.0
 
@@ -54,6 +55,20 @@ FROM webhooks.endpoints e
 LEFT JOIN webhooks.lanes l ON l.shard = webhooks.shard_of(e.tenant_id) AND l.endpoint_id = e.id
 WHERE e.deleted_at IS NULL
 """
+
+
+def expiring(connection: psycopg.Connection, max_age_days: int) -> Finding:
+    """What will be given up within three days, because it could not be delivered for so long."""
+    with transaction(connection, *INDEXES_ONLY):
+        soon = deliveries.expiring(connection, max_age_days - EXPIRES_WITHIN_DAYS)
+    if not soon:
+        return Finding("expiry", Level.OK, "nothing is about to expire")
+    many = f"{soon}" if soon < deliveries.MOST_COUNTED else f"{soon} or more"
+    return Finding(
+        "expiry", Level.WARN,
+        f"{many} deliveries expire within {EXPIRES_WITHIN_DAYS} days",
+        "mend or resume their endpoints, or raise WEBHOOKS_MAX_AGE_DAYS",
+    )  # fmt: skip
 
 
 def live_workers(connection: psycopg.Connection) -> Iterator[Finding]:
