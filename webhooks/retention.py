@@ -54,6 +54,19 @@ DELETE FROM webhooks.audit_log WHERE id IN (
     WHERE id < webhooks.uuid7_floor(now() - make_interval(days => %s)) ORDER BY id LIMIT %s)
 """
 
+# Minutes for two days, hours as long as deliveries, days and groups as long as the audit log.
+COUNTS = """
+DELETE FROM webhooks.delivery_counts WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM webhooks.delivery_counts
+    WHERE width = %s AND at < now() - make_interval(days => %s) LIMIT %s))
+"""
+MINUTES_DAYS = 2
+GROUPS = """
+DELETE FROM webhooks.failure_groups WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM webhooks.failure_groups
+    WHERE last_at < now() - make_interval(days => %s) LIMIT %s))
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Partition:
@@ -110,10 +123,22 @@ def drop_due(connection: psycopg.Connection, settings: Settings) -> int:
 
 def drop_audit(connection: psycopg.Connection, settings: Settings) -> int:
     """Delete audit entries past their days, in chunks; answers how many."""
+    return _delete(connection, AUDIT, settings.keep_audit_days)
+
+
+def drop_counts(connection: psycopg.Connection, settings: Settings) -> int:
+    """Delete roll-ups past their days, each width's own; answers how many rows."""
+    widths = {1: MINUTES_DAYS, 60: settings.keep_deliveries_days, 1440: settings.keep_audit_days}
+    counts = sum(_delete(connection, COUNTS, width, days) for width, days in widths.items())
+    return counts + _delete(connection, GROUPS, settings.keep_audit_days)
+
+
+def _delete(connection: psycopg.Connection, statement: str, *values: int) -> int:
+    """Chunk by chunk, each a transaction."""
     total = 0
     while True:
         with transaction(connection, "webhooks.retention = 'on'"):
-            deleted = connection.execute(AUDIT, [settings.keep_audit_days, CHUNK]).rowcount
+            deleted = connection.execute(statement, [*values, CHUNK]).rowcount
         total += deleted
         if deleted < CHUNK:
             return total

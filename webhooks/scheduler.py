@@ -51,6 +51,7 @@ JOBS = (
     Job("expire_payloads", 600, lambda connection, _: payloads.expire(connection)),
     Job("drop_days", 600, retention.drop_due),
     Job("drop_audit", 3_600, retention.drop_audit),
+    Job("drop_counts", 3_600, retention.drop_counts),
 )
 
 

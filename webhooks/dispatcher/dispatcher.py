@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections import defaultdict
@@ -11,8 +10,8 @@ from uuid import UUID
 
 import psycopg
 
-from webhooks import backoff, deliveries, fanouts, metrics
-from webhooks.attempt import Claim, Outcome, Withheld
+from webhooks import deliveries, fanouts, metrics, rollups
+from webhooks.attempt import Claim, Withheld
 from webhooks.backoff import Policy
 from webhooks.db import connect
 from webhooks.deliveries import Settlement
@@ -22,10 +21,12 @@ from webhooks.dispatcher.loop import Loop
 from webhooks.dispatcher.network import Network
 from webhooks.dispatcher.pace import CLAIM_EVERY_S, Pace
 from webhooks.dispatcher.put_off import PutOff
+from webhooks.dispatcher.verdicts import settlement
 from webhooks.lanes import Rules
 from webhooks.partitions import make_partitions
 from webhooks.sending import Sender
 from webhooks.settings import Settings
+from webhooks.tally import Tally
 from webhooks.transports.base import Transport
 from webhooks.wakeup import FAN_OUT, listen
 from webhooks.workers import retire
@@ -36,6 +37,7 @@ SETTLE_MOST_ROWS = 500
 MOST_UNSETTLED = 1_000
 PROMOTE_EVERY_S = 0.25
 RECLAIM_EVERY_S = 5.0
+COUNT_EVERY_S = 5.0
 PARTITIONS_EVERY_S = 3_600.0
 MOST_ORPHANS = 4
 DRAIN_WAIT_S = 0.02
@@ -62,9 +64,11 @@ class Dispatcher:
         self._cursor = deliveries.random_cursor()
         self._pace = Pace()
         self._put_off = PutOff()
+        self._tally = Tally()
         # So that the first round is a whole interval away, but partitions are made at once.
         self._reclaimed = time.monotonic()
         self._partitioned = float("-inf")
+        self._counted = time.monotonic()
         self._strays: set[tuple[UUID, int]] = set()
         self._claiming = True
         self._running = True
@@ -128,6 +132,7 @@ class Dispatcher:
                 held = deliveries.held_by(connection, worker_id)
                 deliveries.give_back(connection, worker_id, held)
                 retire(connection, worker_id)
+                rollups.flush(connection, self._tally.take())
         except psycopg.Error as error:
             log.warning("not retired, the lease will end by itself: %s", error)
 
@@ -183,7 +188,7 @@ class Dispatcher:
             if isinstance(result, Withheld):
                 withheld[claim.worker_id].append((claim, result.detail))
             else:
-                by_worker[claim.worker_id].append(self._settlement(claim, result))
+                by_worker[claim.worker_id].append(settlement(claim, result, self._policy))
         for worker_id, pairs in withheld.items():
             self._return(connection, worker_id, pairs)
         for worker_id, settlements in by_worker.items():
@@ -195,13 +200,14 @@ class Dispatcher:
 
     def _settled(self, settlements: list[Settlement], held: set[UUID]) -> None:
         mine = []
-        for settlement in settlements:
-            recorded = settlement.claim.delivery_id in held
-            self._hands.settled(settlement.claim, recorded=recorded)
+        for each in settlements:
+            recorded = each.claim.delivery_id in held
+            self._hands.settled(each.claim, recorded=recorded)
             if recorded:
-                mine.append(settlement.outcome)
+                mine.append(each)
+        self._tally.add((each.claim, each.outcome, each.delay is None) for each in mine)
         metrics.IN_FLIGHT.set(self._hands.held)
-        metrics.count_attempts(mine)
+        metrics.count_attempts([each.outcome for each in mine])
         metrics.FENCED.inc(len(settlements) - len(mine))
         if self._hands.room >= self._hands.capacity // 4:
             self._claimer.wake()
@@ -219,23 +225,6 @@ class Dispatcher:
         for claim in claims:
             self._hands.settled(claim, recorded=False)
 
-    def _settlement(self, claim: Claim, result: Outcome) -> Settlement:
-        if result.delivered:
-            return Settlement(claim, result, None)
-        jitter = random.uniform(-1, 1)  # noqa: S311 - jitter, not a secret
-        wait = backoff.delay(self._policy_of(claim), claim.tries + 1, result, jitter)
-        return Settlement(claim, result, wait)
-
-    def _policy_of(self, claim: Claim) -> Policy:
-        try:
-            own = claim.target.retry_policy if claim.target is not None else None
-            return self._policy if own is None else Policy.parse(own)
-        except Exception as error:  # one odd endpoint must not stop the settling of others
-            log.warning(
-                "endpoint %s: its retry policy cannot be read: %r", claim.endpoint_id, error
-            )
-            return self._policy
-
     def _keep(self, connection: psycopg.Connection) -> float:
         promoted = deliveries.promote(connection)
         if promoted:
@@ -247,6 +236,9 @@ class Dispatcher:
             if self._lease.steady:
                 metrics.RECLAIMED.inc(deliveries.reclaim(connection))
             self._give_back_strays(connection)
+        if time.monotonic() - self._counted >= COUNT_EVERY_S:
+            self._counted = time.monotonic()
+            rollups.flush(connection, self._tally.take())
         if time.monotonic() - self._partitioned >= PARTITIONS_EVERY_S:
             make_partitions(connection)
             self._partitioned = time.monotonic()
