@@ -137,8 +137,13 @@ def retry_tx(work: Callable[[], T], *, tries: int = 8) -> T:
 
 
 def sqlalchemy_url(url: str) -> str:
-    """The same address for SQLAlchemy, with the driver named."""
+    """The same address for SQLAlchemy: the driver named, and several hosts in its own way."""
     scheme, _, rest = url.partition("://")
     if scheme not in ("postgres", "postgresql", "postgresql+psycopg") or not rest:
         raise ValueError("DATABASE_URL: give postgresql://user@host:port/database")
+    place, slash, path = rest.partition("/")
+    user, at, hosts = place.rpartition("@")
+    if "," in hosts:
+        several = "&".join(f"host={host}" for host in hosts.split(","))
+        return f"postgresql+psycopg://{user}{at}{slash}{path}{'&' if '?' in path else '?'}{several}"
     return f"postgresql+psycopg://{rest}"
