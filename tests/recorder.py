@@ -49,6 +49,7 @@ class Recorder:
     answer: Callable[[int, Received], int] = lambda nth, request: 200
     delay_s: float = 0.0
     port: int = 0
+    host: str = "127.0.0.1"
     requests: list[Received] = field(default_factory=list)
     most_at_once: int = 0
     _at_once: int = 0
@@ -84,7 +85,7 @@ class Recorder:
             def handle_error(self, request: Any, client_address: Any) -> None:
                 """A worker that was killed drops its connections: not this test's fault."""
 
-        self._server = Server(("127.0.0.1", self.port), Handler)
+        self._server = Server((self.host, self.port), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
         return self

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,15 +146,23 @@ class Stack:
             **self.env,
         }
 
-    def start(self, *command: str, port: int = 0) -> Process:
+    def start(
+        self,
+        *command: str,
+        port: int = 0,
+        prefix: Sequence[str] = (),
+        more: Mapping[str, str] | None = None,
+    ) -> Process:
+        """A process of ours; ``prefix`` runs it (such as ip netns exec), ``more`` is its env."""
         descriptor, log = tempfile.mkstemp(prefix="webhooks-log-")
         env = {
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "HOME": os.environ.get("HOME", "/"),
             **self._env(),
+            **(more or {}),
         }
         popen = subprocess.Popen(
-            [str(BIN / command[0]), *command[1:]],
+            [*prefix, str(BIN / command[0]), *command[1:]],
             stdout=descriptor, stderr=subprocess.STDOUT, env=env,
         )  # fmt: skip
         os.close(descriptor)
