@@ -46,6 +46,7 @@ class ErrorClass(StrEnum):
     TIMEOUT = "timeout"
     PROTOCOL = "protocol"
     BLOCKED_ADDRESS = "blocked_address"
+    PROXY = "proxy"
     INVALID_URL = "invalid_url"
     REDIRECT = "redirect"
     HTTP_4XX = "http_4xx"

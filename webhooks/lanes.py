@@ -27,7 +27,6 @@ THROTTLE_NOTED_S = 60.0
 
 GONE = "the receiver answered 410 Gone"
 BLOCKED = f"its address was refused {BLOCKED_BEFORE_PAUSE} times in a row"
-
 LAST_YEAR = 9999  # what infinity reads as
 THROTTLE_GOES_ON = "the receiver asked for a pause"
 
@@ -38,6 +37,7 @@ STRIKES = frozenset(
     {ErrorClass.CONNECT, ErrorClass.TLS, ErrorClass.TIMEOUT, ErrorClass.PROTOCOL,
      ErrorClass.HTTP_5XX}
 )  # fmt: skip
+OUR_OWN = frozenset({ErrorClass.INTERNAL, ErrorClass.PROXY})  # no fault of the endpoint
 ANSWERS = frozenset({ErrorClass.HTTP_4XX, ErrorClass.REDIRECT})
 
 
@@ -206,8 +206,8 @@ def _let_go(lane: Lane) -> Lane:
 
 
 def _fail(lane: Lane, outcome: Outcome, rules: Rules, since: float) -> Lane:
-    if outcome.error is ErrorClass.INTERNAL:
-        return lane  # our own fault, such as a keyring that is wrong: not the endpoint's
+    if outcome.error in OUR_OWN:
+        return lane
     lane = _count_refusal(replace(lane, failures=lane.failures + 1), outcome)
     lane = _close_for_good(lane, outcome, rules)
     if outcome.error in STRIKES:

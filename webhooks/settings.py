@@ -18,6 +18,13 @@ _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 HOST_NAME = re.compile(rf"(?!.{{254}}){_LABEL}(?:\.{_LABEL})*", re.IGNORECASE | re.ASCII)
 
 
+PROXY = re.compile(
+    r"http://(?:[^@/:\s]+(?::[^@/\s]*)?@)?(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+):([0-9]{1,5})/?",
+    re.IGNORECASE | re.ASCII,
+)
+HIGHEST_PORT = 65_535
+
+
 class SettingsError(ValueError):
     """A setting is unknown, missing or wrong; the text names it and its value."""
 
@@ -55,6 +62,7 @@ class Settings:
         "WEBHOOKS_DENY_HOSTS", (), item=_host_rule,
         items="host names such as hooks.example.com or *.example.com",
     )  # fmt: skip
+    egress_proxy: str = _setting("WEBHOOKS_EGRESS_PROXY", "", secret=True)
     origin: str = _setting("WEBHOOKS_ORIGIN", "")
     ownership_proof: str = _setting("WEBHOOKS_OWNERSHIP_PROOF", "off")
     trusted_proxies: int = _setting("WEBHOOKS_TRUSTED_PROXIES", 0, high=10)
@@ -125,6 +133,7 @@ class Settings:
                 f"WEBHOOKS_TRANSPORT={self.transport!r}: give auto, curl or requests"
             )
         self._check_proof()
+        self._check_proxy()
         if self.keep_events_days < self.max_age_days + 2:
             raise SettingsError(
                 f"WEBHOOKS_KEEP_EVENTS_DAYS={self.keep_events_days}: at least two days more than "
@@ -134,6 +143,15 @@ class Settings:
             raise SettingsError(
                 f"WEBHOOKS_HEARTBEAT_S={self.heartbeat_s:g}: at most half of WEBHOOKS_LEASE_S "
                 f"({self.lease_s:g})"
+            )
+
+    def _check_proxy(self) -> None:
+        """Its value may hold a password, and is not shown."""
+        form = PROXY.fullmatch(self.egress_proxy)
+        if self.egress_proxy and (form is None or not 0 < int(form[1]) <= HIGHEST_PORT):
+            raise SettingsError(
+                "WEBHOOKS_EGRESS_PROXY=…: give http://host:port, or http://user:password@host:port "
+                "with both percent-encoded; proxies by https or SOCKS are not supported"
             )
 
     def _check_proof(self) -> None:

@@ -63,7 +63,13 @@ def test_refusals_count_as_failures_and_never_as_strikes() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [ErrorClass.BLOCKED_ADDRESS, ErrorClass.INTERNAL, ErrorClass.INVALID_URL, ErrorClass.DNS],
+    [
+        ErrorClass.BLOCKED_ADDRESS,
+        ErrorClass.INTERNAL,
+        ErrorClass.INVALID_URL,
+        ErrorClass.DNS,
+        ErrorClass.PROXY,
+    ],
 )
 def test_what_never_reached_the_receiver_says_nothing_of_it(error: ErrorClass) -> None:
     """A refused address, a bad URL, poison and a name without an answer leave the strikes."""
@@ -230,6 +236,9 @@ def test_a_lane_has_one_state(
 
 def test_our_own_faults_count_against_nobody() -> None:
     """A secret that cannot be read for days neither warns nor disables its endpoint."""
-    lane = after(Lane(failures=19, failing_s=6 * DAY), [outcome(ErrorClass.INTERNAL)] * 5)
+    lane = after(
+        Lane(failures=19, failing_s=6 * DAY),
+        [outcome(kind) for kind in (ErrorClass.INTERNAL, ErrorClass.PROXY)],
+    )
 
     assert (lane.failures, lane.status, lane.changes) == (19, None, ())

@@ -94,6 +94,31 @@ def test_wrong_value_stops_the_start(name: str, text: str, expected: str) -> Non
     assert expected in message
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["proxy:3128", "https://proxy:3128", "socks5://proxy:1080", "http://proxy", "http://proxy:0",
+     "http://proxy:65536", "http://proxy:3128/path", "http://a:s3cret@b:c@proxy:1", "http://:3128",
+     "http://prö:1", "http://[zz]:1", "http://s3cret word@proxy:1"],
+)  # fmt: skip
+def test_a_wrong_proxy_is_refused_and_not_shown(text: str) -> None:
+    """The remedy is named; what was given may hold a password."""
+    message = refused(WEBHOOKS_EGRESS_PROXY=text)
+
+    assert message.startswith("WEBHOOKS_EGRESS_PROXY=…: give http://host:port")
+    assert "s3cret" not in message
+
+
+@pytest.mark.parametrize(
+    "text", ["http://proxy:3128", "http://10.0.0.1:1/", "http://[fd00::1]:8080", "http://u:p@h.x:2"]
+)
+def test_a_right_proxy_is_taken_and_kept_to_itself(text: str) -> None:
+    """It is a secret: what shows the settings does not show it."""
+    settings = Settings.from_env({"WEBHOOKS_EGRESS_PROXY": text})
+
+    assert settings.egress_proxy == text
+    assert text not in repr(settings)
+
+
 def test_unknown_setting_stops_the_start() -> None:
     """A mistyped name is not ignored, and the nearest right one is suggested."""
     assert refused(WEBHOOKS_ALOW_HTTP="true") == (

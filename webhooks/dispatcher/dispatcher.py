@@ -15,6 +15,7 @@ from webhooks.attempt import Claim, Withheld
 from webhooks.backoff import Policy
 from webhooks.db import connect
 from webhooks.deliveries import Settlement
+from webhooks.dispatcher import attempt_log
 from webhooks.dispatcher.hands import Hands
 from webhooks.dispatcher.lease import Lease
 from webhooks.dispatcher.loop import Loop
@@ -205,6 +206,7 @@ class Dispatcher:
             self._hands.settled(each.claim, recorded=recorded)
             if recorded:
                 mine.append(each)
+        attempt_log.failures(mine)
         self._tally.add((each.claim, each.outcome, each.delay is None) for each in mine)
         metrics.IN_FLIGHT.set(self._hands.held)
         metrics.count_attempts([each.outcome for each in mine])

@@ -26,6 +26,7 @@ from webhooks.resolver import Answer, DnsError, Resolver
 from webhooks.settings import Settings
 from webhooks.transports.base import Request, Response, failed, refused
 from webhooks.transports.exchange import Exchange
+from webhooks.transports.proxy import Proxy
 from webhooks.transports.sockets import Sockets
 
 KEPT_URLS = 10_000
@@ -53,6 +54,7 @@ class CurlTransport:
         self._resolver = resolver or Resolver(policy)
         self._ca_file = ca_file or certifi.where()
         self._parse = lru_cache(KEPT_URLS)(lambda text: parse_url(text, policy))
+        self._proxy = Proxy.parse(settings.egress_proxy)
         self._capacity = settings.max_in_flight
         self._in_flight = 0
         self._idle: list[Exchange] = []
@@ -184,7 +186,7 @@ class CurlTransport:
         self._busy.add(exchange)
 
     def _new_exchange(self) -> Exchange:
-        return Exchange(self._allows, self._sockets.opened, self._ca_file)
+        return Exchange(self._allows, self._sockets.opened, self._ca_file, self._proxy)
 
     def _finish(self, easy: Any, code: int, text: str, now: float) -> None:
         exchange: Exchange = easy.exchange

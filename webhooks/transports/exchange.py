@@ -19,8 +19,10 @@ from webhooks.transports.base import (
     Response,
 )
 from webhooks.transports.curl_faults import fault_of
+from webhooks.transports.curl_proxy import proxy_fault, through
 from webhooks.transports.head import CLOSED_BEFORE, CLOSED_INSIDE, REFUSED, Head
 from webhooks.transports.headers import to_lines
+from webhooks.transports.proxy import Proxy, authority
 from webhooks.transports.sockets import Lent
 
 PROCEED, ABORT = 0, 1  # CURL_PREREQFUNC_OK and CURL_PREREQFUNC_ABORT
@@ -32,13 +34,19 @@ class Exchange:
     __slots__ = (
         "_addresses", "_allows", "_begun", "_body", "_body_bytes", "_ca_pem", "_connect_ms",
         "_dialled", "_dns_s", "_fresh", "_head", "_host", "_method", "_no_socket", "_opened",
-        "_peer", "_posts", "_refused", "_started", "_text", "_truncated", "easy", "request",
+        "_peer", "_posts", "_proxy", "_refused", "_started", "_text", "_truncated", "easy",
+        "request",
     )  # fmt: skip
 
     def __init__(
-        self, allows: Callable[[str], bool], opened: Callable[[], None], ca_file: str
+        self,
+        allows: Callable[[str], bool],
+        opened: Callable[[], None],
+        ca_file: str,
+        proxy: Proxy | None = None,
     ) -> None:
         self._allows = allows
+        self._proxy = proxy
         self._opened = opened
         self._text = self._host = ""
         self._addresses: tuple[str, ...] = ()
@@ -163,15 +171,21 @@ class Exchange:
             pycurl.HEADERFUNCTION: self._head.feed,
             pycurl.WRITEFUNCTION: self._on_body,
         }
+        if self._proxy is not None:
+            options |= through(self._proxy)
         for option, value in options.items():
             self.easy.setopt(option, value)
 
     def _aim(self, url: Url, addresses: tuple[str, ...]) -> None:
         self._text = ""
         self.easy.setopt(pycurl.URL, url.text)
-        # The plus lets the pinned answer age out of libcurl's cache like any other.
-        pins = [f"+{url.host}:{url.port}:{','.join(map(_bracket, addresses))}"]
-        self.easy.setopt(pycurl.RESOLVE, [] if url.literal else pins)
+        if self._proxy is not None:
+            target = authority(url.host, addresses, url.port)
+            self.easy.setopt(pycurl.CONNECT_TO, [f"{url.host}:{url.port}:{target}"])
+        else:
+            # The plus lets the pinned answer age out of libcurl's cache like any other.
+            pins = [f"+{url.host}:{url.port}:{','.join(map(_bracket, addresses))}"]
+            self.easy.setopt(pycurl.RESOLVE, [] if url.literal else pins)
         self._text, self._addresses, self._host = url.text, addresses, url.host
 
     def _trust(self, ca_pem: str | None) -> None:
@@ -200,8 +214,8 @@ class Exchange:
     # Callbacks: libcurl calls them while it works; an exception in one would be lost.
 
     def _on_open_socket(self, _purpose: int, address: Any) -> Any:
-        """The last gate: what is refused here is never dialled."""
-        if not self._allows(address.addr[0]):
+        """The last gate: what is refused here is never dialled. The proxy is the operator's."""
+        if self._proxy is None and not self._allows(address.addr[0]):
             self._refused = True
         if self._refused:
             return pycurl.SOCKET_BAD
@@ -219,7 +233,7 @@ class Exchange:
             return ABORT
         self._posts += 1
         self._dialled = False
-        self._peer = peer
+        self._peer = peer if self._proxy is None else (*self._addresses, self._host.strip("[]"))[0]
         return PROCEED
 
     def _on_body(self, chunk: bytes) -> int | None:
@@ -233,6 +247,8 @@ class Exchange:
     def _verdict(self, code: int, text: str) -> tuple[ErrorClass | None, str]:
         if self._refused:
             return ErrorClass.BLOCKED_ADDRESS, NOT_ALLOWED
+        if self._proxy is not None and not self._posts and (fault := proxy_fault(self.easy, text)):
+            return ErrorClass.PROXY, fault
         if self._head.ended:
             return None, self._note(code, text)
         if self._head.fault:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from webhooks.addresses import Url
 from webhooks.transports.base import Request
 from webhooks.transports.head import Head
+from webhooks.transports.proxy import Proxy
 from webhooks.transports.threaded.watchdog import Watch
 
 _local = threading.local()
@@ -20,8 +21,9 @@ class Attempt:
 
     def __init__(
         self, request: Request, url: Url, target: str, addresses: tuple[str, ...],
-        allows: Callable[[str], bool], started: float, watch: Watch,
+        allows: Callable[[str], bool], started: float, watch: Watch, proxy: Proxy | None = None,
     ) -> None:  # fmt: skip
+        self.proxy = proxy
         self.request, self.addresses = request, addresses
         self.url, self.target = url, target
         self.allows, self.started, self.watch = allows, started, watch

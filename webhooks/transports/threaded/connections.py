@@ -15,8 +15,10 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ClosedPoolError, ConnectTimeoutError, NewConnectionError
 
 from webhooks.transports.base import IDLE_CONNECTION_S, OLDEST_CONNECTION_S
+from webhooks.transports.proxy import Proxy, authority, unreachable
 from webhooks.transports.threaded.attempt import Attempt, current
 from webhooks.transports.threaded.response import BoundedResponse
+from webhooks.transports.threaded.tunnel import ProxyFault, open_tunnel
 from webhooks.transports.threaded.watchdog import Cord
 
 MOST_DIALLED = 4
@@ -49,6 +51,8 @@ class _Pinned(_Connection):
         attempt = current()
         due = min(attempt.due, time.monotonic() + attempt.request.connect_timeout_s)
         attempt.watch.move(due)
+        if attempt.proxy is not None:
+            return self._pass_through(attempt, attempt.proxy, due)
         problem: OSError | None = None
         addresses = attempt.addresses[:MOST_DIALLED]
         for n, address in enumerate(addresses):
@@ -64,6 +68,26 @@ class _Pinned(_Connection):
             raise ConnectTimeoutError(self, "no connection in time") from problem
         why = problem.strerror if problem is not None else "the name has no address"
         raise NewConnectionError(self, f"no connection: {why}") from problem
+
+    def _pass_through(self, attempt: Attempt, proxy: Proxy, due: float) -> socket.socket:
+        address = attempt.addresses[0]
+        if not attempt.allows(address):
+            raise Blocked(address)
+        try:
+            dialled = socket.create_connection((proxy.host, proxy.port), attempt.left_s(due))
+        except OSError as error:
+            raise ProxyFault(unreachable(error.strerror or str(error))) from error
+        try:
+            self.cord = attempt.watch.tie(dialled)
+            open_tunnel(dialled, proxy, authority(address, (), self.port))
+        except BaseException as error:
+            dialled.close()
+            if isinstance(error, OSError):
+                raise ProxyFault(unreachable("it did not answer")) from error
+            raise
+        self.peer = attempt.peer = address
+        self.born = attempt.connected_at = time.monotonic()
+        return dialled
 
     def _dial(self, attempt: Attempt, address: str, due: float) -> socket.socket:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET

@@ -30,12 +30,14 @@ from webhooks.transports.base import (
     failed,
     refused,
 )
+from webhooks.transports.proxy import Proxy
 from webhooks.transports.threaded.adapter import Adapter
 from webhooks.transports.threaded.arenas import limit_arenas
 from webhooks.transports.threaded.attempt import Attempt, attempting
 from webhooks.transports.threaded.connections import Blocked
 from webhooks.transports.threaded.faults import TIMED_OUT, Fault, fault_of, reason_of
 from webhooks.transports.threaded.tls import Trust
+from webhooks.transports.threaded.tunnel import ProxyFault
 from webhooks.transports.threaded.watchdog import Watchdog
 
 # More only wait for the interpreter's lock: what the threads are for is receivers that hang.
@@ -57,6 +59,7 @@ class ThreadsTransport:
         self._allows = policy.allows
         self._resolver = resolver or Resolver(policy)
         self._parse = lru_cache(KEPT_URLS)(lambda text: parse_url(text, policy))
+        self._proxy = Proxy.parse(settings.egress_proxy)
         self._capacity = min(settings.max_in_flight, MOST_THREADS)
         self._adapter = Adapter(Trust(ca_file), self._capacity)
         self._dog = Watchdog()
@@ -142,7 +145,9 @@ class ThreadsTransport:
             return refused(request, started, error)
         resolved = None if known else time.monotonic()
         watch = self._dog.watch(started + request.timeout_s)
-        attempt = Attempt(request, url, _target(url), addresses, self._allows, started, watch)
+        attempt = Attempt(
+            request, url, _target(url), addresses, self._allows, started, watch, self._proxy
+        )
         try:
             with attempting(attempt):
                 return self._exchange(attempt, resolved)
@@ -163,6 +168,8 @@ class ThreadsTransport:
             note = _read(raw, body, attempt)
         except Blocked:
             fault = ErrorClass.BLOCKED_ADDRESS, NOT_ALLOWED
+        except ProxyFault as error:
+            fault = ErrorClass.PROXY, str(error)
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             fault = TIMED_OUT if attempt.watch.fired else fault_of(error, attempt)
         kept, now = b"".join(body), time.monotonic()
