@@ -1,7 +1,8 @@
 """Proofs: an endpoint is asked whether it wants to be sent to, and becomes active by its yes.
 
 Two transactions; none is open while the endpoint is asked. That it is asked at most once in
-10 s, all web processes read in the audit log.
+10 s, and one host, for whatever endpoints and tenants, at most 60 times an hour, all web
+processes read in the audit log: asking must not be a way to have somebody flooded.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from webhooks.settings import Settings
 from webhooks.web_database import psycopg_connection
 
 ONCE_IN_S = 10
+MOST_OF_HOST = 60
+HOST_WINDOW_S = 3600
+HOST_WAIT_S = 600
 ASKED = "endpoint.prove"
 
 Prover: TypeAlias = Callable[[Target], Proof]
@@ -33,8 +37,21 @@ SELECT EXISTS (
 """)
 
 
+# Whoever counts a host's is the only one until it is written down.
+_HOST_LOCK = text("SELECT pg_advisory_xact_lock(webhooks.host_of(:url))")
+_OF_HOST = text("""
+SELECT count(*) FROM webhooks.audit_log
+WHERE id >= webhooks.uuid7_floor(now() - make_interval(secs => :window_s))
+  AND action = :action AND webhooks.host_of(detail ->> 'url') = webhooks.host_of(:url)
+""")
+
+
 class TooSoon(EndpointError):
-    """The endpoint was asked a moment ago; ONCE_IN_S seconds later it may be asked again."""
+    """The endpoint, or its host, was asked lately; ``wait_s`` seconds later it may be again."""
+
+    def __init__(self, message: str, wait_s: int) -> None:
+        super().__init__("url", message)
+        self.wait_s = wait_s
 
 
 def prove(endpoint: Endpoint, *, actor: str) -> None:
@@ -67,7 +84,8 @@ def _begin(endpoint: Endpoint, settings: Settings, actor: str) -> Target:
     values = {"object": _public_id(endpoint), "action": ASKED, "once_in_s": ONCE_IN_S}
     if db.session.scalar(_LATELY, values):
         db.session.rollback()
-        raise TooSoon("url", f"it was asked a moment ago; try again in {ONCE_IN_S} s")
+        raise TooSoon(f"it was asked a moment ago; try again in {ONCE_IN_S} s", ONCE_IN_S)
+    _check_host(endpoint.url)
     _record(ASKED, endpoint, actor, url=endpoint.url, by=settings.ownership_proof)
     db.session.commit()
     with psycopg_connection() as connection:
@@ -75,6 +93,15 @@ def _begin(endpoint: Endpoint, settings: Settings, actor: str) -> Target:
     if target is None:
         raise EndpointError("endpoint", "it was deleted meanwhile")
     return target
+
+
+def _check_host(url: str) -> None:
+    db.session.execute(_HOST_LOCK, {"url": url})
+    values = {"window_s": HOST_WINDOW_S, "action": ASKED, "url": url}
+    if (db.session.scalar(_OF_HOST, values) or 0) >= MOST_OF_HOST:
+        db.session.rollback()
+        why = f"its host was asked {MOST_OF_HOST} times within an hour; try again later"
+        raise TooSoon(why, HOST_WAIT_S)
 
 
 def _accept(endpoint: Endpoint, settings: Settings, url: str, proof: Proof, actor: str) -> None:

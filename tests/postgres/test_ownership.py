@@ -258,6 +258,28 @@ def test_an_endpoint_is_asked_once_in_ten_seconds(
         db.engine.dispose()
 
 
+def test_one_host_is_asked_so_often_an_hour_whoever_asks(
+    app: Flask, connection: psycopg.Connection, receiver: RawServer
+) -> None:
+    """Endpoints of several tenants at one victim do not flood it with questions (row 60)."""
+    apis = [Api(app, "acme"), Api(app, "other")]
+    connection.execute(
+        "INSERT INTO webhooks.audit_log (actor, action, object, detail) "
+        "SELECT 'ada', 'endpoint.prove', 'ep_' || n, jsonb_build_object('url', %s::text) "
+        "FROM generate_series(1, 59) AS n",
+        [receiver.url("/asked")],
+    )
+    first, second = (api.endpoint(url=receiver.url(f"/{n}")) for n, api in enumerate(apis))
+
+    assert apis[0].post(f"/endpoints/{first}/prove").status_code != 429
+    asked = len(receiver.requests)
+    refused = apis[1].post(f"/endpoints/{second}/prove")
+
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "600")
+    assert "60 times" in refused.json["detail"]
+    assert len(receiver.requests) == asked
+
+
 def test_only_a_proved_url_is_written_down(
     api: Api, app: Flask, connection: psycopg.Connection, receiver: RawServer
 ) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from flask import Blueprint, Response
 
-from webhooks import endpoints, ids, proofs
+from webhooks import proofs
 from webhooks.api import bodies, endpoint_rows
 from webhooks.api.authentication import credential
 from webhooks.api.operations import operation
 from webhooks.api.problems import Problem, not_found
 from webhooks.endpoints import EndpointError
 from webhooks.models import Endpoint, db
-from webhooks.proofs import ONCE_IN_S, TooSoon
+from webhooks.proofs import TooSoon
 from webhooks.scopes import Scope
 
 blueprint = Blueprint("ownership", __name__)
@@ -20,26 +20,16 @@ blueprint = Blueprint("ownership", __name__)
 @blueprint.post("/endpoints/<endpoint_id>/prove")
 @operation(Scope.ENDPOINTS_WRITE)
 def prove(endpoint_id: str) -> Response:
-    """The endpoint, proved; 422 with what it answered instead, 429 within 10 s of the last time."""
+    """The endpoint, proved; 422 with what it answered instead, 429 when it was asked too lately."""
     endpoint = endpoint_rows.find(endpoint_id)
     row_id = endpoint.id
     try:
         proofs.prove(endpoint, actor=credential().actor)
     except TooSoon as error:
-        raise Problem(429, str(error), headers={"Retry-After": str(ONCE_IN_S)}) from error
+        raise Problem(429, str(error), headers={"Retry-After": str(error.wait_s)}) from error
     except EndpointError as error:
         raise Problem.of_field(422, error.field, error.message) from error
     row = db.session.execute(endpoint_rows.query().where(Endpoint.id == row_id)).first()
     if row is None:
         raise not_found("endpoint")
     return bodies.answer(endpoint_rows.shown(row))
-
-
-def _find(endpoint_id: str) -> Endpoint:
-    try:
-        found = endpoints.find(credential().scope, ids.decode(ids.ENDPOINT, endpoint_id))
-    except ValueError:
-        found = None
-    if found is None:
-        raise not_found("endpoint")
-    return found
