@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flask import Flask
@@ -17,10 +17,12 @@ URL = "http://127.0.0.1:8080/hook"
 class Api:
     """Calls with an API key of one tenant, made if it is missing, or of all tenants (None)."""
 
-    def __init__(self, app: Flask, tenant: str | None = None) -> None:
+    def __init__(
+        self, app: Flask, tenant: str | None = None, scopes: Iterable[str] = ("admin",)
+    ) -> None:
         with app.app_context():
             found = tenants.find(tenant) or tenants.create(tenant, tenant) if tenant else None
-            _, self.key = keys.create("test", found)
+            _, self.key = keys.create("test", found, scopes=scopes)
         self._client = app.test_client()
 
     def call(

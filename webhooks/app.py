@@ -19,6 +19,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from webhooks import api, dashboard
 from webhooks.api import key_sets, problems
+from webhooks.api.authentication import check_views
 from webhooks.api.problems import Problem
 from webhooks.db import sqlalchemy_url
 from webhooks.files import find
@@ -99,6 +100,7 @@ def _register(app: Flask) -> None:
     app.after_request(_secure)
     app.after_request(_read_rest)
     app.register_blueprint(api.blueprint)
+    check_views(app, api.blueprint.name)
     app.register_blueprint(key_sets.blueprint)
     app.register_blueprint(dashboard.blueprint)
     init_health(app)

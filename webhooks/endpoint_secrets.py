@@ -128,6 +128,23 @@ def revoke(endpoint: Endpoint, secret_id: UUID, *, actor: str) -> bool:
     return True
 
 
+def reveal(endpoint: Endpoint, keyring: Keyring, secret_id: UUID, *, actor: str) -> str | None:
+    """A live secret's text as its receiver needs it, or None: there is no such one.
+
+    Of an ed25519 key the public half. Raises SecretError when the keyring lacks its key.
+    """
+    row = next((each for each in live(endpoint.id) if each.id == secret_id), None)
+    if row is None:
+        return None
+    if row.public_key is not None:
+        return signing.show_public(row.public_key)
+    place = Place("signing_secrets", endpoint.tenant_id, row.id, "ciphertext")
+    text = keyring.decrypt(place, row.ciphertext).decode()
+    _audit("secret.reveal", endpoint, actor, row)
+    db.session.commit()
+    return text
+
+
 def published(endpoint_id: UUID) -> Sequence[SigningSecret]:
     """The ed25519 keys whose public half receivers may need: live, or ended a short while ago.
 

@@ -1,48 +1,43 @@
-"""API keys: ``whk_live_`` + public id + ``_`` + secret + checksum, stored as a hash.
+"""API keys: what they are stored as, who may use them, and for what.
 
-The secret is 32 random bytes, so SHA-256 is enough; the checksum (CRC-32 of all that
-stands before it) lets a secret scanner tell a key from other text without asking us.
+The secret in a key is 32 random bytes, so its SHA-256 is enough to store. A key has scopes,
+and is bound to one tenant or to all.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import re
-import secrets
-import string
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import or_, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.orm import joinedload
 
 from webhooks import audit, ids
+from webhooks.field_error import FieldError
+from webhooks.key_format import PREFIX as PREFIX
+from webhooks.key_format import generate as generate
+from webhooks.key_format import public_id_of as public_id_of
 from webhooks.models import ApiKey, Tenant, db
+from webhooks.scopes import Scope, granted
 from webhooks.web_database import psycopg_connection
 
-PREFIX = "whk_live_"
-BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
-PUBLIC_ID_LENGTH = 8
-SECRET_BYTES = 32
-SECRET_LENGTH = 43  # 62 ** 43 > 256 ** 32
-CHECKSUM_LENGTH = 6  # 62 ** 6 > 2 ** 32
 LONGEST_NAME = 100
+SHORTEST_LIFE_S = 60
+LONGEST_LIFE_S = 10 * 365 * 86_400
+OVERLAP_S = 86_400
+LONGEST_OVERLAP_S = 604_800
 
-_FORM = re.compile(
-    rf"{PREFIX}([0-9A-Za-z]{{{PUBLIC_ID_LENGTH}}})_"
-    rf"[0-9A-Za-z]{{{SECRET_LENGTH}}}([0-9A-Za-z]{{{CHECKSUM_LENGTH}}})"
-)
 _NO_HASH = bytes(32)
 
 # A key of all tenants acts for the tenant default unless a request names another.
 _FIND = """
-SELECT k.id, k.name, k.key_hash, k.revoked_at IS NOT NULL,
-       k.tenant_id IS NULL, t.id, t.key,
+SELECT k.id, k.name, k.key_hash, k.revoked_at IS NOT NULL OR k.expires_at <= now(),
+       k.tenant_id IS NULL, t.id, t.key, k.scopes,
        k.last_used_at IS NULL OR k.last_used_at < now() - interval '1 minute'
 FROM webhooks.api_keys k
 JOIN webhooks.tenants t
@@ -60,16 +55,20 @@ WHERE id = (SELECT id FROM webhooks.api_keys
 """
 
 
-class KeyNameError(ValueError):
-    """An API key's name cannot be taken."""
+class ApiKeyError(FieldError):
+    """A field of an API key is wrong: ``field`` names it, ``message`` says the remedy."""
+
+
+class LastKey(RuntimeError):
+    """Nobody could manage keys by the API afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """Who is asking: an API key, and the tenant that it acts for.
+    """Who is asking: an API key, the tenant that it acts for, and what it may do.
 
     ``all_tenants``: the key may name any tenant; ``tenant_id`` and ``tenant_key`` are
-    then those of the tenant default.
+    then those of the tenant default. ``scopes`` are all, those that others include too.
     """
 
     key_id: UUID
@@ -78,9 +77,10 @@ class Credential:
     all_tenants: bool
     tenant_id: UUID
     tenant_key: str
+    scopes: frozenset[Scope] = frozenset(Scope)
 
     @property
-    def scope(self) -> UUID | None:
+    def only_tenant(self) -> UUID | None:
         """The only tenant whose rows the key may see, or None: those of all."""
         return None if self.all_tenants else self.tenant_id
 
@@ -90,45 +90,48 @@ class Credential:
         return f"API key {self.name} ({self.public_id})"
 
 
-def create(name: str, tenant: Tenant | None, *, actor: str = "command line") -> tuple[ApiKey, str]:
+def create(
+    name: str,
+    tenant: Tenant | None,
+    *,
+    scopes: Iterable[str] = (Scope.ADMIN,),
+    expires_in_s: float | None = None,
+    actor: str = "command line",
+) -> tuple[ApiKey, str]:
     """Make a key of one tenant, or of all (None); answers the row and, only now, the key.
 
-    Raises KeyNameError when the name is empty, too long or not printable.
+    Raises ApiKeyError for a name, a scope or a life that cannot be.
     """
-    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
-        raise KeyNameError(f"name: {name[:70]!r} is not 1 to {LONGEST_NAME} printable characters")
-    public_id, text = generate()
-    key = ApiKey(
-        tenant_id=tenant.id if tenant else None,
-        name=name.strip(),
-        public_id=public_id,
-        key_hash=_hash(text),
-        last_four=text[-4:],
-    )
-    db.session.add(key)
-    db.session.flush()
-    _audit("key.create", key, actor)
+    checked = _checked(name, scopes, expires_in_s)
+    key, text = _add(name.strip(), tenant.id if tenant else None, checked, expires_in_s, actor)
+    _audit("key.create", key, actor, scopes=key.scopes)
     db.session.commit()
     return key, text
 
 
-def generate() -> tuple[str, str]:
-    """A new key: its public id and its whole text."""
-    public_id = "".join(secrets.choice(BASE62) for _ in range(PUBLIC_ID_LENGTH))
-    body = f"{PREFIX}{public_id}_{_base62(secrets.randbits(SECRET_BYTES * 8), SECRET_LENGTH)}"
-    return public_id, body + _checksum(body)
+def rotate(
+    key: ApiKey, *, overlap_s: float | None = None, actor: str = "command line"
+) -> tuple[ApiKey, str]:
+    """A new key that may do the same; the old one goes on for ``overlap_s`` (a day), then ends.
 
-
-def public_id_of(text: str) -> str | None:
-    """The public id in a key, or None when the text has not the form or the checksum of one."""
-    form = _FORM.fullmatch(text)
-    if form is None or form[2] != _checksum(text[:-CHECKSUM_LENGTH]):
-        return None
-    return form[1]
+    Raises ApiKeyError for an overlap that cannot be, or a key that has ended.
+    """
+    overlap_s = OVERLAP_S if overlap_s is None else overlap_s
+    if not 0 <= overlap_s <= LONGEST_OVERLAP_S:
+        raise ApiKeyError("overlap_s", f"{overlap_s:g} is not 0 to {LONGEST_OVERLAP_S} seconds")
+    if not is_live(key):
+        raise ApiKeyError("key", "it has ended; create a new one")
+    new, text = _add(key.name, key.tenant_id, key.scopes, None, actor)
+    ends = datetime.now(UTC) + timedelta(seconds=overlap_s)
+    new.expires_at = key.expires_at
+    key.expires_at = ends if key.expires_at is None else min(ends, key.expires_at)
+    _audit("key.rotate", key, actor, replaced_by=new.public_id, overlap_s=overlap_s)
+    db.session.commit()
+    return new, text
 
 
 def authenticate(text: str) -> Credential | None:
-    """The credential of a key, or None: malformed, unknown, wrong and revoked look alike."""
+    """The credential of a key, or None: malformed, unknown, wrong and ended look alike."""
     public_id = public_id_of(text)
     if public_id is None:
         return None
@@ -138,10 +141,11 @@ def authenticate(text: str) -> Credential | None:
         stored = row[2] if row else _NO_HASH
         if not hmac.compare_digest(stored, _hash(text)) or row is None or row[3]:
             return None
-        key_id, name, _, _, all_tenants, tenant_id, tenant_key, stale = row
+        key_id, name, _, _, all_tenants, tenant_id, tenant_key, scopes, stale = row
         if stale:
             connection.execute(_USED, [key_id])
-    return Credential(key_id, name, public_id, all_tenants, tenant_id, tenant_key)
+    may = granted(map(Scope, scopes))
+    return Credential(key_id, name, public_id, all_tenants, tenant_id, tenant_key, may)
 
 
 def find(reference: str) -> ApiKey | None:
@@ -155,44 +159,97 @@ def find(reference: str) -> ApiKey | None:
 
 
 def all_keys() -> Sequence[ApiKey]:
-    """Every key, revoked ones too, oldest first."""
+    """Every key, ended ones too, oldest first."""
     query = select(ApiKey).options(joinedload(ApiKey.tenant)).order_by(ApiKey.id)
     return db.session.scalars(query).all()
 
 
-def revoke(key: ApiKey, *, actor: str = "command line") -> bool:
-    """Refuse the key from now on; False when it was revoked before, and stays as it is."""
+def is_live(key: ApiKey) -> bool:
+    """Whether it is accepted, as far as this process's clock can tell."""
+    return key.revoked_at is None and (key.expires_at is None or key.expires_at > datetime.now(UTC))
+
+
+def revoke(key: ApiKey, *, actor: str = "command line", keep_one: bool = False) -> bool:
+    """Refuse the key from now on; False when it was revoked before, and stays as it is.
+
+    ``keep_one``: raises LastKey for the last one that may manage keys of all tenants.
+    """
     if key.revoked_at is not None:
         return False
+    if keep_one and _is_last(key):
+        raise LastKey(
+            "it is the last key of all tenants with the scope admin; create another first"
+        )
     key.revoked_at = datetime.now(UTC)
     _audit("key.revoke", key, actor)
     db.session.commit()
     return True
 
 
-def _checksum(body: str) -> str:
-    return _base62(zlib.crc32(body.encode()), CHECKSUM_LENGTH)
+def _is_last(key: ApiKey) -> bool:
+    """Two at once would each leave the other's: the rows are locked."""
+    managing = select(ApiKey.id).where(
+        ApiKey.tenant_id.is_(None),
+        ApiKey.revoked_at.is_(None),
+        or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > func.now()),
+        ApiKey.scopes.contains([Scope.ADMIN.value]),
+    )
+    found = set(db.session.scalars(managing.order_by(ApiKey.id).with_for_update()).all())
+    return found == {key.id}
 
 
-def _base62(number: int, length: int) -> str:
-    digits = []
-    for _ in range(length):
-        number, digit = divmod(number, 62)
-        digits.append(BASE62[digit])
-    return "".join(reversed(digits))
+def _checked(name: str, scopes: Iterable[str], expires_in_s: float | None) -> list[str]:
+    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
+        raise ApiKeyError("name", f"{name[:70]!r} is not 1 to {LONGEST_NAME} printable characters")
+    wanted = sorted(set(scopes))
+    for n, scope in enumerate(wanted):
+        if scope not in set(Scope):
+            raise ApiKeyError(f"scopes[{n}]", f"{scope[:40]!r} is not one of {', '.join(Scope)}")
+    if not wanted:
+        raise ApiKeyError("scopes", f"give at least one of {', '.join(Scope)}")
+    if expires_in_s is not None and not SHORTEST_LIFE_S <= expires_in_s <= LONGEST_LIFE_S:
+        raise ApiKeyError(
+            "expires_in_s", f"{expires_in_s:g} is not {SHORTEST_LIFE_S} to {LONGEST_LIFE_S} seconds"
+        )
+    return wanted
+
+
+def _add(
+    name: str,
+    tenant_id: UUID | None,
+    scopes: list[str],
+    expires_in_s: float | None,
+    actor: str,
+) -> tuple[ApiKey, str]:
+    public_id, text = generate()
+    key = ApiKey(
+        tenant_id=tenant_id,
+        name=name,
+        public_id=public_id,
+        key_hash=_hash(text),
+        last_four=text[-4:],
+        scopes=scopes,
+        created_by=actor,
+        expires_at=None
+        if expires_in_s is None
+        else datetime.now(UTC) + timedelta(seconds=expires_in_s),
+    )
+    db.session.add(key)
+    db.session.flush()
+    return key, text
 
 
 def _hash(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def _audit(action: str, key: ApiKey, actor: str) -> None:
-    subject = ids.encode(ids.API_KEY, key.id)
+def _audit(action: str, key: ApiKey, actor: str, **detail: object) -> None:
     audit.record(
         action,
-        subject,
+        ids.encode(ids.API_KEY, key.id),
         actor=actor,
         tenant_id=key.tenant_id,
         name=key.name,
         public_id=key.public_id,
+        **detail,
     )

@@ -148,6 +148,9 @@ class ApiKey(Base):
     last_four: Mapped[str]
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     last_used_at: Mapped[datetime | None]
+    scopes: Mapped[list[str]] = mapped_column(ARRAY(Text), server_default="{admin}")
+    expires_at: Mapped[datetime | None]
+    created_by: Mapped[str] = mapped_column(server_default="")
     revoked_at: Mapped[datetime | None]
 
     tenant: Mapped[Tenant | None] = relationship()

@@ -1,7 +1,8 @@
-"""What an API key may do."""
+"""What an API key may do. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 
@@ -15,3 +16,16 @@ class Scope(StrEnum):
     DELIVERIES_READ = "deliveries:read"
     DELIVERIES_REPLAY = "deliveries:replay"
     ADMIN = "admin"
+
+
+INCLUDES = {
+    Scope.ENDPOINTS_WRITE: frozenset({Scope.ENDPOINTS_READ}),
+    Scope.DELIVERIES_REPLAY: frozenset({Scope.DELIVERIES_READ}),
+    Scope.ADMIN: frozenset(Scope),
+}
+
+
+def granted(scopes: Iterable[Scope]) -> frozenset[Scope]:
+    """Everything that a key with these scopes may do, what they include among it."""
+    given = frozenset(scopes)
+    return given.union(*(INCLUDES.get(scope, frozenset()) for scope in given))

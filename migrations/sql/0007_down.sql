@@ -1,1 +1,1 @@
-SELECT 1;
+ALTER TABLE webhooks.api_keys DROP scopes, DROP expires_at, DROP created_by;

@@ -15,10 +15,12 @@ SQL = Path(__file__).parent.parent / "sql"
 
 
 def upgrade() -> None:
+    """Add columns with constant defaults: no table is rewritten."""
     _run("0007_keys.sql")
 
 
 def downgrade() -> None:
+    """Drop them: every key that has not been revoked may do all again."""
     _run("0007_down.sql")
 
 

@@ -9,7 +9,7 @@ import pytest
 from flask import Flask
 
 from tests.queue import one
-from webhooks import keys, tenants
+from webhooks import key_format, keys, tenants
 
 
 def test_the_database_never_holds_the_key(app: Flask, connection: psycopg.Connection) -> None:
@@ -35,7 +35,7 @@ def test_a_key_of_a_tenant_acts_for_it_alone(app: Flask) -> None:
 
         assert found is not None
         assert (found.key_id, found.tenant_id, found.tenant_key) == (key.id, tenant.id, "acme")
-        assert found.scope == tenant.id
+        assert found.only_tenant == tenant.id
 
 
 def test_a_key_of_all_tenants_acts_for_the_default_one(app: Flask) -> None:
@@ -45,7 +45,7 @@ def test_a_key_of_all_tenants_acts_for_the_default_one(app: Flask) -> None:
         found = keys.authenticate(text)
 
     assert found is not None
-    assert (found.tenant_key, found.all_tenants, found.scope) == ("default", True, None)
+    assert (found.tenant_key, found.all_tenants, found.only_tenant) == ("default", True, None)
 
 
 def test_other_keys_are_refused(app: Flask) -> None:
@@ -65,7 +65,7 @@ def test_a_forged_secret_is_refused(app: Flask) -> None:
     with app.app_context():
         key, text = keys.create("ci", None)
         body = text[:18] + "A" * 43
-        forged = body + keys._checksum(body)
+        forged = body + key_format.checksum(body)
 
         assert keys.public_id_of(forged) == key.public_id
         assert keys.authenticate(forged) is None
@@ -139,7 +139,7 @@ def test_making_and_revoking_are_in_the_audit_log(
 def test_a_bad_key_name_is_refused(app: Flask, name: str) -> None:
     """The message names the field; nothing is stored."""
     with app.app_context():
-        with pytest.raises(keys.KeyNameError, match=r"^name: "):
+        with pytest.raises(keys.ApiKeyError, match=r"^name: "):
             keys.create(name, None)
         assert list(keys.all_keys()) == []
 

@@ -84,4 +84,4 @@ def test_the_actor_tells_keys_of_one_name_apart() -> None:
 
     assert who.actor == f"API key billing ({public_id})"
     assert text[18:] not in who.actor
-    assert who.scope == UUID(int=2)
+    assert who.only_tenant == UUID(int=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flask import Blueprint
 
 from webhooks.api import (
+    api_keys,
     deliveries,
     endpoint_secrets,
     endpoints,
@@ -20,6 +21,6 @@ PREFIX = "/api/v1"
 blueprint = Blueprint("api", __name__, url_prefix=PREFIX)
 blueprint.before_request(authenticate)
 for resource in (
-    events, endpoints, endpoint_secrets, ownership, deliveries, retry_policies, tenants
+    events, endpoints, endpoint_secrets, ownership, deliveries, retry_policies, tenants, api_keys
 ):  # fmt: skip
     blueprint.register_blueprint(resource.blueprint)

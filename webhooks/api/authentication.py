@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from flask import current_app, g, request
+from flask import Flask, current_app, g, request
 from sqlalchemy import select
 
 from webhooks import keys, tenants
+from webhooks.api.operations import Operation
 from webhooks.api.problems import Problem
 from webhooks.keys import Credential
 from webhooks.models import Tenant, db
@@ -33,6 +34,14 @@ def authenticate() -> None:
             ', error="invalid_token"',
         )
     g.credential = found
+    _check_scope(found)
+
+
+def check_views(app: Flask, blueprint: str) -> None:
+    """Every view of the blueprint says what it needs; RuntimeError names one that does not."""
+    for name, view in app.view_functions.items():
+        if name.startswith(f"{blueprint}.") and not hasattr(view, "operation"):
+            raise RuntimeError(f"{name} lacks @operation: nobody could say who may call it")
 
 
 def credential() -> Credential:
@@ -71,7 +80,7 @@ def tenant_to_change(named: str | None) -> Tenant:
 
 def tenant_to_read(named: str | None) -> UUID | None:
     """Whose rows a list shows: the named tenant's, else all that the key may see (None: all)."""
-    return credential().scope if named is None else tenant_to_change(named).id
+    return credential().only_tenant if named is None else tenant_to_change(named).id
 
 
 def _verified(text: str) -> Credential | None:
@@ -82,6 +91,22 @@ def _verified(text: str) -> Credential | None:
         if found is not None:
             cache.put(text, found, asked)
     return found
+
+
+def _check_scope(who: Credential) -> None:
+    view = current_app.view_functions.get(request.endpoint or "")
+    needed: Operation | None = getattr(view, "operation", None)
+    if needed is not None and needed.scope is not None and needed.scope not in who.scopes:
+        raise Problem.of_field(
+            403, "scope", f"this key lacks {needed.scope}; use one that has it, or admin"
+        )
+
+
+def require_all_tenants() -> None:
+    """Problem 403 unless the key is bound to all tenants."""
+    who = credential()
+    if not who.all_tenants:
+        raise Problem(403, f"this key acts for {who.tenant_key!r} only; use one of all tenants")
 
 
 def _refuse_foreign(who: Credential) -> None:

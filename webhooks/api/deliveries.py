@@ -94,7 +94,7 @@ def _act(action: Callable[..., object], delivery_id: str) -> Response:
     who, value = credential(), _decoded(delivery_id)
     try:
         with psycopg_connection() as connection:
-            action(connection, value, who.scope, actor=who.actor)
+            action(connection, value, who.only_tenant, actor=who.actor)
     except deliveries.Missing as error:
         raise not_found("delivery") from error
     except deliveries.Refused as error:
@@ -111,7 +111,7 @@ def _decoded(delivery_id: str) -> UUID:
 
 
 def _find(delivery_id: UUID) -> RowMapping:
-    values = {"id": delivery_id, "tenant": credential().scope}
+    values = {"id": delivery_id, "tenant": credential().only_tenant}
     for statement in (_LIVE, _FINISHED, _LIVE):  # it may move between two looks
         row = db.session.execute(text(statement), values).mappings().first()
         if row is not None:

@@ -47,7 +47,7 @@ def query() -> Select[Endpoint, Lane, datetime, list[str] | None]:
 def find(endpoint_id: str) -> Endpoint:
     """The caller's endpoint of this public id; Problem 404 when there is none."""
     try:
-        found = endpoints.find(credential().scope, ids.decode(ids.ENDPOINT, endpoint_id))
+        found = endpoints.find(credential().only_tenant, ids.decode(ids.ENDPOINT, endpoint_id))
     except ValueError:
         found = None
     if found is None:

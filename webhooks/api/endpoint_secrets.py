@@ -16,6 +16,7 @@ from webhooks.api.problems import Problem, not_found
 from webhooks.endpoints import EndpointError
 from webhooks.models import SigningSecret
 from webhooks.scopes import Scope
+from webhooks.secrets import SecretError
 
 blueprint = Blueprint("endpoint_secrets", __name__)
 
@@ -26,6 +27,13 @@ class Rotation(msgspec.Struct, forbid_unknown_fields=True):
     kind: str | None = None
     secret: str | None = None
     overlap_s: float | None = None
+
+
+class RevealedSecret(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """``secret``: what the receiver verifies with; of an ed25519 key its public half."""
+
+    id: str
+    secret: str
 
 
 _rotation = msgspec.json.Decoder(Rotation)
@@ -52,6 +60,24 @@ def rotate(endpoint_id: str) -> Response:
     except EndpointError as error:
         raise Problem.of_field(422, error.field, error.message) from error
     return answer(_shown(row) | ({} if text is None else {"secret": text}), 201)
+
+
+@blueprint.post("/endpoints/<endpoint_id>/secrets/<secret_id>/reveal")
+@operation(Scope.SECRETS_READ, answer=RevealedSecret)
+def reveal(endpoint_id: str, secret_id: str) -> Response:
+    """A live secret's text, for the receiver; written down in the audit log."""
+    endpoint = endpoint_rows.find(endpoint_id)
+    keyring = current_app.extensions["webhooks_keyring"]
+    try:
+        row_id = ids.decode(ids.SECRET, secret_id)
+        text = endpoint_secrets.reveal(endpoint, keyring, row_id, actor=credential().actor)
+    except SecretError as error:
+        raise Problem(409, f"it cannot be decrypted: {error}") from error
+    except ValueError:
+        text = None
+    if text is None:
+        raise not_found("live secret")
+    return answer(RevealedSecret(id=secret_id, secret=text))
 
 
 @blueprint.delete("/endpoints/<endpoint_id>/secrets/<secret_id>")

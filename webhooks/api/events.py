@@ -153,7 +153,7 @@ def _find(event_id: str, *columns: Any) -> Any:
     except ValueError as error:
         raise not_found("event") from error
     query = select(*columns).join(Tenant, Tenant.id == Event.tenant_id).where(Event.id == value)
-    scope = credential().scope
+    scope = credential().only_tenant
     if scope is not None:
         query = query.where(Event.tenant_id == scope)
     row = db.session.execute(query).one_or_none()

@@ -18,6 +18,7 @@ from flask import request
 
 from webhooks import ids
 from webhooks.api.bodies import suggestion
+from webhooks.api.operations import Parameter
 from webhooks.api.problems import Problem
 from webhooks.db import FOREVER
 
@@ -25,6 +26,11 @@ DEFAULT_LIMIT = 50
 MOST_LIMIT = 200
 
 R = TypeVar("R")
+
+PARAMETERS = (
+    Parameter("limit", f"How many, 1 to {MOST_LIMIT}, {DEFAULT_LIMIT} unless given", int),
+    Parameter("cursor", "The next of the page before"),
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Microseconds since 1970 (or LIVE), then the id: 24 bytes, so base64 needs no padding.
@@ -86,7 +92,7 @@ def choice(name: str, allowed: Sequence[str]) -> str | None:
 
 
 def page(
-    rows: Sequence[R], size: int, place: Callable[[R], Place], show: Callable[[R], dict[str, Any]]
+    rows: Sequence[R], size: int, place: Callable[[R], Place], show: Callable[[R], Any]
 ) -> dict[str, Any]:
     """A page out of up to ``size`` + 1 rows; one too many means that there is a next page."""
     more = len(rows) > size

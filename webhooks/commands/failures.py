@@ -34,7 +34,7 @@ PLAIN = (
     SettingsError,
     SigningSecretError,
     UpError,
-    keys.KeyNameError,
+    keys.ApiKeyError,
     tenants.TenantError,
     users.UserError,
 )
