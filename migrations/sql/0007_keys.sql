@@ -4,3 +4,6 @@ ALTER TABLE webhooks.api_keys
         CONSTRAINT ck_api_keys_scopes CHECK (cardinality(scopes) BETWEEN 1 AND 20),
     ADD expires_at timestamptz,
     ADD created_by text NOT NULL DEFAULT '';
+
+-- Until when the first request with a key may still be at it; NULL: its answer is there.
+ALTER TABLE webhooks.idempotency_keys ADD working_until timestamptz;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 import psycopg
 import pytest
@@ -272,15 +271,6 @@ def test_a_dead_letter_is_replayed(api: Api, connection: psycopg.Connection) -> 
     assert "pending" in (again.json or {})["detail"]
     actor = one(connection, "SELECT actor FROM webhooks.audit_log WHERE action LIKE 'delivery%%'")
     assert actor.startswith("API key test (")
-
-
-@pytest.mark.parametrize("action", ["replays", "retries"])
-def test_an_idempotency_key_is_refused_where_it_does_nothing(api: Api, action: str) -> None:
-    """The header is named, whatever the delivery."""
-    answer = api.post(f"/deliveries/{ids.encode('dlv', UUID(int=1))}/{action}", Idempotency_Key="k")
-
-    assert answer.status_code == 422
-    assert list(errors(answer)) == ["Idempotency-Key"]
 
 
 def test_only_a_scheduled_delivery_is_retried_now(api: Api, connection: psycopg.Connection) -> None:

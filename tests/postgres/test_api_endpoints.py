@@ -68,19 +68,6 @@ def test_creating_answers_the_endpoint_and_its_secret_once(api: Api) -> None:
         assert secret not in answer.text
 
 
-def test_an_idempotency_key_is_refused_where_it_does_nothing(
-    api: Api, connection: psycopg.Connection
-) -> None:
-    """A caller must not believe that a repeated POST makes one endpoint."""
-    body = {"url": URL, "event_types": ["*"]}
-
-    answer = api.post("/endpoints", body, Idempotency_Key="k")
-
-    assert answer.status_code == 422
-    assert list(errors(answer)) == ["Idempotency-Key"]
-    assert one(connection, "SELECT count(*) FROM webhooks.endpoints") == 0
-
-
 def test_every_field_can_be_given(api: Api) -> None:
     """What is given is shown as it was given."""
     fields = {

@@ -10,6 +10,7 @@ from webhooks.api import (
     endpoint_secrets,
     endpoints,
     events,
+    idempotency,
     ownership,
     retry_policies,
     tenants,
@@ -20,6 +21,8 @@ PREFIX = "/api/v1"
 
 blueprint = Blueprint("api", __name__, url_prefix=PREFIX)
 blueprint.before_request(authenticate)
+blueprint.before_request(idempotency.begin)
+blueprint.after_request(idempotency.finish)
 for resource in (
     events, endpoints, endpoint_secrets, ownership, deliveries, retry_policies, tenants, api_keys
 ):  # fmt: skip

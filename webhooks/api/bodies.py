@@ -93,7 +93,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise Invalid(FieldError("body", "lists and objects are nested too deeply")) from error
 
 
-def refuse_idempotency_key(remedy: str = "it does nothing here; leave it out") -> None:
+def refuse_idempotency_key(remedy: str) -> None:
     """Problem 422 for the header Idempotency-Key: nobody may trust in what is ignored."""
     if "Idempotency-Key" in request.headers:
         raise Problem.of_field(422, "Idempotency-Key", remedy)

@@ -12,7 +12,7 @@ from flask import Blueprint, Response, current_app, request
 from sqlalchemy import RowMapping, text
 
 from webhooks import deliveries, ids
-from webhooks.api import bodies, delivery_lists, pages
+from webhooks.api import delivery_lists, pages
 from webhooks.api.authentication import credential, tenant_to_read
 from webhooks.api.bodies import answer, timestamp
 from webhooks.api.delivery_lists import Filter
@@ -90,7 +90,6 @@ def retry(delivery_id: str) -> Response:
 
 
 def _act(action: Callable[..., object], delivery_id: str) -> Response:
-    bodies.refuse_idempotency_key()
     who, value = credential(), _decoded(delivery_id)
     try:
         with psycopg_connection() as connection:

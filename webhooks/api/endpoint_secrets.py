@@ -51,7 +51,6 @@ def list_(endpoint_id: str) -> Response:
 @operation(Scope.ENDPOINTS_WRITE)
 def rotate(endpoint_id: str) -> Response:
     """Add a secret. The answer alone shows one that was made here."""
-    bodies.refuse_idempotency_key()
     endpoint = endpoint_rows.find(endpoint_id)
     fields = msgspec.structs.asdict(bodies.read_struct(_rotation))
     keyring = current_app.extensions["webhooks_keyring"]

@@ -75,7 +75,6 @@ _change = msgspec.json.Decoder(Change)
 @operation(Scope.ENDPOINTS_WRITE)
 def create() -> Response:
     """Add an endpoint. The answer alone shows the signing secret that was made for it."""
-    bodies.refuse_idempotency_key()
     fields = msgspec.structs.asdict(bodies.read_struct(_new, MOST_BYTES))
     tenant = tenant_to_change(fields.pop("tenant"))
     keyring = current_app.extensions["webhooks_keyring"]

@@ -46,7 +46,7 @@ _array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 @blueprint.post("/events")
-@operation(Scope.EVENTS_WRITE)
+@operation(Scope.EVENTS_WRITE, own_keys=True)
 def emit() -> Response:
     """Accept one event. 202: it is durable, and so is a delivery for each matching endpoint."""
     _refuse_delivery()
@@ -68,7 +68,7 @@ def emit() -> Response:
 
 
 @blueprint.post("/events/batch")
-@operation(Scope.EVENTS_WRITE)
+@operation(Scope.EVENTS_WRITE, own_keys=True)
 def emit_batch() -> Response:
     """Accept up to 1,000 events; one answer each, in the order sent.
 

@@ -25,7 +25,7 @@ class Operation:
     """One route and method. ``scope`` None: any key will do.
 
     ``body`` and ``answer`` are msgspec structs (None: there is none), ``status`` that of
-    the usual answer.
+    the usual answer. ``own_keys``: it looks after idempotency keys by itself.
     """
 
     scope: Scope | None
@@ -33,6 +33,7 @@ class Operation:
     answer: Any = None
     status: int = 200
     parameters: Sequence[Parameter] = ()
+    own_keys: bool = False
 
 
 def operation(
@@ -42,11 +43,12 @@ def operation(
     answer: Any = None,
     status: int = 200,
     parameters: Sequence[Parameter] = (),
+    own_keys: bool = False,
 ) -> Callable[[View], View]:
     """Say of a view what it needs, takes and answers; its docstring says what it does."""
 
     def describe(view: View) -> View:
-        view.operation = Operation(scope, body, answer, status, parameters)  # type: ignore[attr-defined]
+        view.operation = Operation(scope, body, answer, status, parameters, own_keys)  # type: ignore[attr-defined]
         return view
 
     return describe
