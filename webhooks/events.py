@@ -42,6 +42,11 @@ ORDER BY item.n
 # Two batches that share keys in different orders would deadlock, so a batch first takes
 # its keys in one order that all share. A placeholder has expired already: webhooks.accept
 # takes it over as it does any expired key.
+_BY_KEY = """
+SELECT (answer::json ->> 'id')::uuid FROM webhooks.idempotency_keys
+WHERE shard = webhooks.shard_of(%(tenant)s) AND tenant_id = %(tenant)s AND scope = 'emit'
+  AND key = %(key)s AND expires_at > now() AND answer <> ''
+"""
 _RESERVE_KEYS = """
 INSERT INTO webhooks.idempotency_keys
     (shard, tenant_id, scope, key, body_hash, answer, expires_at)
@@ -143,6 +148,14 @@ def emit_group(
     found = _accept_many(connection, [items[n] for n in order], GROUP_LOCK_TIMEOUT)
     verdicts = dict(zip(order, found, strict=True))
     return [verdicts[n] for n in range(len(items))]
+
+
+def find_by_idempotency_key(
+    connection: psycopg.Connection, tenant_id: UUID, key: str
+) -> UUID | None:
+    """The event that was emitted with a key, while the key is remembered; or None."""
+    row = connection.execute(_BY_KEY, {"tenant": tenant_id, "key": key}).fetchone()
+    return row[0] if row else None
 
 
 def check(event: NewEvent) -> None:

@@ -23,7 +23,6 @@ from webhooks.api.authentication import (
 from webhooks.api.bodies import answer, timestamp
 from webhooks.api.operations import Parameter, operation
 from webhooks.api.problems import Problem, not_found
-from webhooks.db import FOREVER
 from webhooks.keys import ApiKeyError
 from webhooks.models import ApiKey
 from webhooks.models import db as database
@@ -106,15 +105,11 @@ def create() -> Response:
 def list_() -> Response:
     """Keys, those that have ended too, newest first."""
     pages.check_parameters("tenant", "limit", "cursor")
-    size, after = pages.limit(), pages.cursor()
     tenant_id = tenant_to_read(request.args.get("tenant"))
-    query = select(ApiKey).options(joinedload(ApiKey.tenant)).order_by(ApiKey.id.desc())
+    query = select(ApiKey).options(joinedload(ApiKey.tenant))
     if tenant_id is not None:
         query = query.where(ApiKey.tenant_id == tenant_id)
-    if after is not None:
-        query = query.where(ApiKey.id < after[1])
-    rows = database.session.scalars(query.limit(size + 1)).all()
-    return answer(pages.page(rows, size, lambda row: (FOREVER, row.id), _shown))
+    return answer(pages.by_id(query, ApiKey.id, lambda row: _shown(row[0])))
 
 
 @blueprint.get("/api-keys/<key_id>")

@@ -8,22 +8,26 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from flask import Blueprint, Response, current_app, request
+import psycopg
+from flask import Blueprint, Response, current_app
 from sqlalchemy import RowMapping, text
+from sqlalchemy.exc import OperationalError
 
 from webhooks import deliveries, ids
-from webhooks.api import delivery_lists, pages
-from webhooks.api.authentication import credential, tenant_to_read
+from webhooks.api import delivery_filters, delivery_lists, pages
+from webhooks.api.authentication import credential
 from webhooks.api.bodies import answer, timestamp
-from webhooks.api.delivery_lists import Filter
 from webhooks.api.operations import operation
 from webhooks.api.problems import Problem, not_found
-from webhooks.attempt import Status
 from webhooks.models import db
 from webhooks.scopes import Scope
 from webhooks.web_database import psycopg_connection
 
 ATTEMPTS_SHOWN = 100
+TOO_SLOW = (
+    "looking for so few among so many took too long; give endpoint or event, or a shorter time "
+    "by from and to"
+)
 
 # The queue first, by the literal: without it every partition would be looked into.
 _FIND = """
@@ -50,18 +54,18 @@ blueprint = Blueprint("deliveries", __name__)
 
 
 @blueprint.get("/deliveries")
-@operation(Scope.DELIVERIES_READ)
+@operation(Scope.DELIVERIES_READ, parameters=(*delivery_filters.PARAMETERS, *pages.PARAMETERS))
 def list_() -> Response:
     """Deliveries: what is live first, then what has finished, newest first in both."""
-    pages.check_parameters("status", "endpoint", "event", "tenant", "limit", "cursor")
-    size, after = pages.limit(), pages.cursor()
-    wanted = Filter(
-        status=pages.choice("status", list(Status)),
-        endpoint_id=pages.id_parameter("endpoint", ids.ENDPOINT),
-        event_id=pages.id_parameter("event", ids.EVENT),
-        tenant_id=tenant_to_read(request.args.get("tenant")),
-    )
-    return answer(delivery_lists.page(wanted, size, after))
+    pages.check_parameters(*delivery_filters.NAMES, "limit", "cursor")
+    size, wanted = pages.limit(), delivery_filters.read()
+    begins = pages.cursor(delivery_lists.context(wanted))
+    try:
+        return answer(delivery_lists.page(wanted, size, begins))
+    except OperationalError as error:
+        if not isinstance(error.orig, psycopg.errors.QueryCanceled):
+            raise
+        raise Problem(422, TOO_SLOW) from error
 
 
 @blueprint.get("/deliveries/<delivery_id>")

@@ -17,7 +17,7 @@ from sqlalchemy import RowMapping, and_, func, select, text
 from webhooks import ids, lanes
 from webhooks.api import pages
 from webhooks.api.bodies import timestamp
-from webhooks.api.pages import Place
+from webhooks.api.pages import FIRST_PAGE, Cursor, Place
 from webhooks.attempt import FINISHED, LIVE, Status
 from webhooks.db import FOREVER
 from webhooks.models import Endpoint, Lane, Tenant, db
@@ -34,20 +34,20 @@ COLUMNS = (
 
 _LIVE = """
 SELECT {columns} FROM webhooks.deliveries d
-WHERE d.finished_at = 'infinity' {conditions} ORDER BY d.id DESC LIMIT :rows
+WHERE d.finished_at = 'infinity' {conditions} ORDER BY d.id {order} LIMIT :rows
 """
 _FINISHED = """
 SELECT {columns} FROM webhooks.deliveries d
 WHERE d.finished_at < 'infinity' {conditions}
-ORDER BY d.finished_at DESC, d.id DESC LIMIT :rows
+ORDER BY d.finished_at {order}, d.id {order} LIMIT :rows
 """
 _FINISHED_BY_ENDPOINT = """
 SELECT d.* FROM webhooks.endpoints e CROSS JOIN LATERAL (
     SELECT {columns} FROM webhooks.deliveries d
     WHERE d.endpoint_id = e.id AND d.finished_at < 'infinity' {conditions}
-    ORDER BY d.finished_at DESC, d.id DESC LIMIT :rows) d
+    ORDER BY d.finished_at {order}, d.id {order} LIMIT :rows) d
 WHERE e.tenant_id = :tenant
-ORDER BY d.finished_at DESC, d.id DESC LIMIT :rows
+ORDER BY d.finished_at {order}, d.id {order} LIMIT :rows
 """
 _ENDPOINTS = """
 SELECT count(*) FROM (SELECT FROM webhooks.endpoints WHERE tenant_id = :tenant LIMIT :most) e
@@ -56,34 +56,78 @@ SELECT count(*) FROM (SELECT FROM webhooks.endpoints WHERE tenant_id = :tenant L
 _OF_TENANT = " AND d.tenant_id = :tenant AND d.shard = webhooks.shard_of(:tenant)"
 # The first condition prunes partitions, which a comparison of pairs does not.
 _AFTER = " AND d.finished_at <= :at AND (d.finished_at, d.id) < (:at, :id)"
-_SINCE = " AND d.finished_at >= webhooks.uuid7_time(:event) - interval '1 day'"
+_BEFORE = " AND d.finished_at >= :at AND (d.finished_at, d.id) > (:at, :id)"
+_SINCE = " AND d.finished_at >= webhooks.uuid7_time(:event_id) - interval '1 day'"
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a list shows; None: all."""
+    """What a list shows; None, or empty: all. Times are those of finishing, from on and before."""
 
     tenant_id: UUID | None = None
-    status: str | None = None
+    statuses: tuple[str, ...] = ()
     endpoint_id: UUID | None = None
     event_id: UUID | None = None
+    event_type: str | None = None
+    codes: tuple[int, int] | None = None
+    error_class: str | None = None
+    finished_from: datetime | None = None
+    finished_to: datetime | None = None
+
+    @property
+    def wants_live(self) -> bool:
+        """Whether anything live may be among it."""
+        timed = self.finished_from is not None or self.finished_to is not None
+        return not timed and (not self.statuses or bool({*self.statuses} & {*LIVE}))
+
+    @property
+    def wants_finished(self) -> bool:
+        return not self.statuses or bool({*self.statuses} & {*FINISHED})
 
 
-def page(wanted: Filter, size: int, after: Place | None = None) -> dict[str, Any]:
-    """The page of ``size`` deliveries that follows a place (None: the first page)."""
-    rows: list[RowMapping] = []
-    if wanted.status not in FINISHED and (after is None or after[0] == FOREVER):
-        rows += _live(wanted, size + 1, after)
-    if wanted.status not in LIVE and len(rows) <= size:
-        in_history = after if after and after[0] != FOREVER else None
-        rows += _finished(wanted, size + 1 - len(rows), in_history)
+def page(wanted: Filter, size: int, begins: Cursor = FIRST_PAGE) -> dict[str, Any]:
+    """The page of ``size`` deliveries that begins there."""
+    rows = _backwards(wanted, size + 1, begins) if begins.backwards else (
+        _forwards(wanted, size + 1, begins.place)
+    )  # fmt: skip
     keys, closed = tenant_keys(rows), closed_endpoints(rows)
     return pages.page(
         rows,
         size,
         lambda row: (row["finished_at"], row["id"]),
         lambda row: shown(row, keys, closed),
+        begins,
+        context(wanted),
     )
+
+
+def context(wanted: Filter) -> str:
+    """What its cursors belong to."""
+    return pages.context_of("deliveries", wanted)
+
+
+def _forwards(wanted: Filter, size: int, after: Place | None) -> list[RowMapping]:
+    """What is live, newest first, then what has finished."""
+    rows: list[RowMapping] = []
+    in_history = after is not None and after[0] != FOREVER
+    if wanted.wants_live and not in_history:
+        rows += _live(wanted, size, after)
+    if wanted.wants_finished and len(rows) < size:
+        rows += _finished(wanted, size - len(rows), after if in_history else None)
+    return rows
+
+
+def _backwards(wanted: Filter, size: int, begins: Cursor) -> list[RowMapping]:
+    """The other way round, from a place on."""
+    assert begins.place is not None  # noqa: S101 - only the first page has none
+    rows: list[RowMapping] = []
+    in_history = begins.place[0] != FOREVER
+    if wanted.wants_finished and in_history:
+        rows += _finished(wanted, size, begins.place, backwards=True)
+    if wanted.wants_live and len(rows) < size:
+        edge = None if in_history else begins.place
+        rows += _live(wanted, size - len(rows), edge, backwards=True)
+    return rows
 
 
 def tenant_keys(rows: Sequence[RowMapping]) -> dict[UUID, str]:
@@ -136,52 +180,72 @@ def shown(row: RowMapping, keys: Mapping[UUID, str], closed: Mapping[UUID, str])
     }
 
 
-def _live(wanted: Filter, rows: int, after: Place | None) -> Sequence[RowMapping]:
+def _live(
+    wanted: Filter, rows: int, edge: Place | None, *, backwards: bool = False
+) -> Sequence[RowMapping]:
     conditions, values = _conditions(wanted)
-    if after is not None:
-        conditions += " AND d.id < :id"
-        values["id"] = after[1]
-    return _run(_LIVE, conditions, values | {"rows": rows})
+    if edge is not None:
+        conditions += " AND d.id > :id" if backwards else " AND d.id < :id"
+        values["id"] = edge[1]
+    return _run(_LIVE, conditions, values | {"rows": rows}, backwards=backwards)
 
 
-def _finished(wanted: Filter, rows: int, after: Place | None) -> Sequence[RowMapping]:
+def _finished(
+    wanted: Filter, rows: int, edge: Place | None, *, backwards: bool = False
+) -> Sequence[RowMapping]:
     conditions, values = _conditions(wanted)
     if wanted.event_id is not None:
         conditions += _SINCE
-    if after is not None:
-        conditions += _AFTER
-        values |= {"at": after[0], "id": after[1]}
+    if edge is not None:
+        conditions += _BEFORE if backwards else _AFTER
+        values |= {"at": edge[0], "id": edge[1]}
     statement = _FINISHED_BY_ENDPOINT if _is_merged(wanted) else _FINISHED
-    return _run(statement, conditions, values | {"rows": rows})
+    return _run(statement, conditions, values | {"rows": rows}, backwards=backwards)
 
 
 def _is_merged(wanted: Filter) -> bool:
     """Whether to read a tenant's history endpoint by endpoint; failures have their own index."""
     if wanted.tenant_id is None or wanted.endpoint_id or wanted.event_id:
         return False
-    if wanted.status not in (None, Status.DELIVERED):
+    if wanted.statuses and Status.DELIVERED not in wanted.statuses:
         return False
     values = {"tenant": wanted.tenant_id, "most": FEW_ENDPOINTS + 1}
     return bool(db.session.scalar(text(_ENDPOINTS), values) <= FEW_ENDPOINTS)
 
 
+_SIMPLE = {
+    "endpoint_id": " AND d.endpoint_id = :endpoint_id",
+    "event_id": " AND d.event_id = :event_id",
+    "event_type": " AND d.event_type = :event_type",
+    "error_class": " AND d.error_class = :error_class",
+    "finished_from": " AND d.finished_at >= :finished_from",
+    "finished_to": " AND d.finished_at < :finished_to",
+}
+
+
 def _conditions(wanted: Filter) -> tuple[str, dict[str, Any]]:
-    conditions, values = "", {}
+    conditions = ""
+    values: dict[str, Any] = {}
     if wanted.tenant_id is not None:
         conditions += _OF_TENANT
         values["tenant"] = wanted.tenant_id
-    if wanted.endpoint_id is not None:
-        conditions += " AND d.endpoint_id = :endpoint"
-        values["endpoint"] = wanted.endpoint_id
-    if wanted.event_id is not None:
-        conditions += " AND d.event_id = :event"
-        values["event"] = wanted.event_id
-    if wanted.status is not None:
-        # A literal, as the index of failures is partial.
-        conditions += f" AND d.status = '{Status(wanted.status)}'"
+    for name, condition in _SIMPLE.items():
+        if (value := getattr(wanted, name)) is not None:
+            conditions += condition
+            values[name] = value
+    if wanted.codes is not None:
+        conditions += " AND d.status_code BETWEEN :lowest AND :highest"
+        values |= {"lowest": wanted.codes[0], "highest": wanted.codes[1]}
+    if wanted.statuses:
+        # Literals, as the index of failures is partial.
+        statuses = ", ".join(f"'{Status(status)}'" for status in wanted.statuses)
+        conditions += f" AND d.status IN ({statuses})"
     return conditions, values
 
 
-def _run(statement: str, conditions: str, values: dict[str, Any]) -> Sequence[RowMapping]:
-    query = text(statement.format(columns=COLUMNS, conditions=conditions))
+def _run(
+    statement: str, conditions: str, values: dict[str, Any], *, backwards: bool
+) -> Sequence[RowMapping]:
+    order = "ASC" if backwards else "DESC"
+    query = text(statement.format(columns=COLUMNS, conditions=conditions, order=order))
     return db.session.execute(query, values).mappings().all()

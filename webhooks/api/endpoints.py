@@ -15,7 +15,6 @@ from webhooks.api.authentication import credential, tenant_to_change, tenant_to_
 from webhooks.api.bodies import answer
 from webhooks.api.operations import operation
 from webhooks.api.problems import Problem, not_found
-from webhooks.db import FOREVER
 from webhooks.endpoints import EndpointError
 from webhooks.models import Endpoint, db
 from webhooks.release import Release, Unfinished
@@ -95,15 +94,11 @@ def create() -> Response:
 def list_() -> Response:
     """Endpoints, newest first."""
     pages.check_parameters("tenant", "limit", "cursor")
-    size, after = pages.limit(), pages.cursor()
     tenant_id = tenant_to_read(request.args.get("tenant"))
-    query = endpoint_rows.query().order_by(Endpoint.id.desc()).limit(size + 1)
+    query = endpoint_rows.query()
     if tenant_id is not None:
         query = query.where(Endpoint.tenant_id == tenant_id)
-    if after is not None:
-        query = query.where(Endpoint.id < after[1])
-    rows = db.session.execute(query).all()
-    return answer(pages.page(rows, size, lambda row: (FOREVER, row[0].id), endpoint_rows.shown))
+    return answer(pages.by_id(query, Endpoint.id, endpoint_rows.shown))
 
 
 @blueprint.get("/endpoints/<endpoint_id>")

@@ -121,7 +121,7 @@ def read(event_id: str) -> Response:
             "payload_bytes": row.payload_bytes,
             "payload_url": url_for(".payload", event_id=event_id),
             **({"fanout": {"expanded": fanout.expanded, "of": fanout.of}} if fanout else {}),
-            "deliveries": delivery_lists.page(Filter(event_id=row.id), pages.DEFAULT_LIMIT),
+            "deliveries": _deliveries(row.id),
         }
     )
 
@@ -134,6 +134,12 @@ def payload(event_id: str) -> Response:
     if found is None:
         raise Problem(410, "its payload is past its retention, or was erased")
     return Response(found, content_type=bodies.JSON)
+
+
+def _deliveries(event_id: UUID) -> dict[str, Any]:
+    """The first page of GET /deliveries?event=…, whose cursors they are."""
+    wanted = Filter(event_id=event_id, tenant_id=credential().only_tenant)
+    return delivery_lists.page(wanted, pages.DEFAULT_LIMIT)
 
 
 def _refuse_delivery() -> None:
