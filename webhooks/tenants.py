@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -33,67 +33,36 @@ def create(key: str, name: str, *, actor: str = "command line") -> Tenant:
         raise TenantError(
             "key", f"{key[:70]!r} is not 1 to 63 of a-z 0-9 _ -, a letter or digit first"
         )
-    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
-        raise TenantError("name", f"{name[:70]!r} is not 1 to {LONGEST_NAME} printable characters")
-    tenant = Tenant(key=key, name=name.strip())
+    tenant = Tenant(key=key, name=_check_name(name))
     db.session.add(tenant)
     try:
         db.session.flush()
     except IntegrityError as error:
         db.session.rollback()
         raise TenantError("key", f"{key!r} is taken; choose another") from error
-    audit.record(
-        "tenant.create",
-        ids.encode(ids.TENANT, tenant.id),
-        actor=actor,
-        tenant_id=tenant.id,
-        key=key,
-    )
+    _audit("tenant.create", tenant, actor, key=key)
     db.session.commit()
     return tenant
 
 
-def set_retry_policy(
-    tenant: Tenant, policy: Mapping[str, Any] | None, *, actor: str = "command line"
-) -> None:
-    """What its endpoints without a policy of their own follow; None: the installation's.
+def update(tenant: Tenant, *, actor: str = "command line", **fields: Any) -> None:
+    """Change its ``name``, its ``retry_policy`` (None: the installation's), or for how many days
+    its payloads are kept (``payload_days``, None: as long as their events).
 
-    The policy that it has already leaves no trace. Raises TenantError when it is wrong.
+    What it has already leaves no trace. Raises TenantError for the first that is wrong.
     """
-    try:
-        Policy.parse(policy or {})
-    except PolicyError as error:
-        raise TenantError(f"retry_policy.{error.field}", error.message) from error
-    new = None if policy is None else dict(policy)
+    values = {name: _CHECKS[name](value) for name, value in fields.items()}
     row = select(Tenant.id).where(Tenant.id == tenant.id)
     db.session.execute(row.with_for_update(key_share=True))
     db.session.refresh(tenant)
-    before = tenant.retry_policy
-    if before == new:
+    before = {name: getattr(tenant, name) for name in values}
+    changed = {name: [before[name], new] for name, new in values.items() if before[name] != new}
+    if not changed:
         db.session.rollback()
         return
-    tenant.retry_policy = new
-    audit.record(
-        "tenant.update",
-        ids.encode(ids.TENANT, tenant.id),
-        actor=actor,
-        tenant_id=tenant.id,
-        retry_policy=[before, new],
-    )
-    db.session.commit()
-
-
-def set_payload_days(tenant: Tenant, days: int | None, *, actor: str = "command line") -> None:
-    """For how many days its payloads are kept, 1 to LONGEST_DAYS; None: as long as their events."""
-    before = tenant.payload_days
-    tenant.payload_days = days
-    audit.record(
-        "tenant.update",
-        ids.encode(ids.TENANT, tenant.id),
-        actor=actor,
-        tenant_id=tenant.id,
-        payload_days=[before, days],
-    )
+    for name, (_, new) in changed.items():
+        setattr(tenant, name, new)
+    _audit("tenant.update", tenant, actor, **changed)
     db.session.commit()
 
 
@@ -115,3 +84,35 @@ def find_id(connection: psycopg.Connection, key: str) -> UUID | None:
 def all_tenants() -> Sequence[Tenant]:
     """Every tenant, by key."""
     return db.session.scalars(select(Tenant).order_by(Tenant.key)).all()
+
+
+def _check_name(name: str) -> str:
+    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
+        raise TenantError("name", f"{name[:70]!r} is not 1 to {LONGEST_NAME} printable characters")
+    return name.strip()
+
+
+def _check_policy(policy: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    try:
+        Policy.parse(policy or {})
+    except PolicyError as error:
+        raise TenantError(f"retry_policy.{error.field}", error.message) from error
+    return None if policy is None else dict(policy)
+
+
+def _check_days(days: int | None) -> int | None:
+    if days is not None and not 1 <= days <= LONGEST_DAYS:
+        raise TenantError("payload_days", f"{days} is not 1 to {LONGEST_DAYS} days")
+    return days
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "name": _check_name,
+    "retry_policy": _check_policy,
+    "payload_days": _check_days,
+}
+
+
+def _audit(action: str, tenant: Tenant, actor: str, **detail: Any) -> None:
+    subject = ids.encode(ids.TENANT, tenant.id)
+    audit.record(action, subject, actor=actor, tenant_id=tenant.id, **detail)

@@ -115,7 +115,7 @@ def drain(stack: Stack) -> None:
     def drained() -> bool:
         for row in stack.get("/deliveries?status=dead_lettered")["data"]:
             assert row["reason"] == "lost its worker 3 times", row
-            stack.post(f"/deliveries/{row['id']}/replays")
+            stack.post(f"/deliveries/{row['id']}/replay")
         return stack.statuses().keys() == {"delivered"}
 
     eventually(drained, DRAIN_S, f"drained: {stack.statuses()}")

@@ -102,7 +102,7 @@ def test_used_up_attempts_make_a_dead_letter_that_can_be_replayed(stack: Stack) 
         assert len(receiver.requests) == 3
 
         healed.append(True)
-        answer = stack.post(f"/deliveries/{delivery_id}/replays")
+        answer = stack.post(f"/deliveries/{delivery_id}/replay")
         assert answer.status_code == 202, answer.text
         eventually(lambda: stack.statuses() == {"delivered": 1})
 

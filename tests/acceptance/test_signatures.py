@@ -219,7 +219,7 @@ def test_every_scheme_verifies_as_it_arrives(stack: Stack) -> None:
         stack.emit({"n": "Zoë", "big": 12345678901234567890})
         eventually(lambda: stack.statuses() == {"delivered": len(SCHEMES)}, 30)
         for delivery in stack.get("/deliveries")["data"]:
-            assert stack.post(f"/deliveries/{delivery['id']}/replays").status_code == 202
+            assert stack.post(f"/deliveries/{delivery['id']}/replay").status_code == 202
         eventually(lambda: len(receiver.requests) == 3 * len(SCHEMES), 30)
 
     for request in receiver.requests:

@@ -178,7 +178,7 @@ class Storm:
         try:
             found = self._stack.get("/deliveries?status=delivered")["data"]
             if found:
-                path = f"/deliveries/{self._dice.choice(found)['id']}/replays"
+                path = f"/deliveries/{self._dice.choice(found)['id']}/replay"
                 assert self._stack.post(path).status_code in (202, 409, 503)
         except (requests.RequestException, AssertionError):
             self.happened["replay without an answer"] += 1

@@ -180,15 +180,15 @@ def test_odd_ids_and_cursors_that_can_be_read_find_nothing(api: Api) -> None:
     for digits in ("0" * 26, "7" + "z" * 25):
         assert data(api, f"/deliveries?event=evt_{digits}") == []
         assert data(api, f"/deliveries?endpoint=ep_{digits}") == []
-        for path in ("", "/replays", "/retries"):
+        for path in ("", "/replay", "/retry"):
             method = "POST" if path else "GET"
             assert api.call(method, f"/deliveries/dlv_{digits}{path}").status_code == 404
     for cursor in ("A" * 32, "_" * 32, "f________" + "A" * 23):
         assert api.get(f"/deliveries?cursor={cursor}").status_code in (200, 422)
     for text in ("abc", "%00", "%ff", "dlv_", "evt_" + "0" * 26, "x" * 3000):
         assert api.get(f"/deliveries/{text}").status_code == 404
-        assert api.post(f"/deliveries/{text}/replays").status_code == 404
-        assert api.post(f"/deliveries/{text}/retries").status_code == 404
+        assert api.post(f"/deliveries/{text}/replay").status_code == 404
+        assert api.post(f"/deliveries/{text}/retry").status_code == 404
 
 
 def test_a_delivery_is_shown_with_every_attempt(api: Api, connection: psycopg.Connection) -> None:
@@ -207,7 +207,7 @@ def test_a_delivery_is_shown_with_every_attempt(api: Api, connection: psycopg.Co
     )
     finish(connection, failed, delay=MINUTE)
     (found,) = data(api)
-    assert api.post(f"/deliveries/{found['id']}/retries").status_code == 202
+    assert api.post(f"/deliveries/{found['id']}/retry").status_code == 202
     finish(connection)
 
     shown = api.get(f"/deliveries/{found['id']}").json
@@ -260,8 +260,8 @@ def test_a_dead_letter_is_replayed(api: Api, connection: psycopg.Connection) -> 
     finish(connection, outcome(ErrorClass.HTTP_5XX, 500))
     (dead,) = data(api)
 
-    replayed = api.post(f"/deliveries/{dead['id']}/replays")
-    again = api.post(f"/deliveries/{dead['id']}/replays")
+    replayed = api.post(f"/deliveries/{dead['id']}/replay")
+    again = api.post(f"/deliveries/{dead['id']}/replay")
 
     assert replayed.status_code == 202
     assert replayed.json is not None
@@ -280,13 +280,13 @@ def test_only_a_scheduled_delivery_is_retried_now(api: Api, connection: psycopg.
     finish(connection)
     (done,) = data(api)
 
-    answer = api.post(f"/deliveries/{done['id']}/retries")
+    answer = api.post(f"/deliveries/{done['id']}/retry")
 
     assert answer.status_code == 409
     assert "delivered" in (answer.json or {})["detail"]
 
 
-@pytest.mark.parametrize(("action", "delay"), [("replays", None), ("retries", MINUTE)])
+@pytest.mark.parametrize(("action", "delay"), [("replay", None), ("retry", MINUTE)])
 def test_what_a_paused_endpoint_holds_says_so(
     api: Api, connection: psycopg.Connection, action: str, delay: timedelta | None
 ) -> None:
@@ -336,7 +336,7 @@ def test_what_a_closed_lane_holds_says_until_when(
     (failed,) = data(api)
     connection.execute(f"UPDATE webhooks.lanes SET {lane}")
 
-    held = api.post(f"/deliveries/{failed['id']}/replays")
+    held = api.post(f"/deliveries/{failed['id']}/replay")
 
     assert (held.status_code, (held.json or {})["held"]) == (202, why)
     assert [row["held"] for row in data(api)] == [why]
@@ -353,8 +353,8 @@ def test_another_tenants_delivery_is_not_there(
     (dead,) = data(api)
 
     assert acme.get(f"/deliveries/{dead['id']}").status_code == 404
-    assert acme.post(f"/deliveries/{dead['id']}/replays").status_code == 404
-    assert acme.post(f"/deliveries/{dead['id']}/retries").status_code == 404
+    assert acme.post(f"/deliveries/{dead['id']}/replay").status_code == 404
+    assert acme.post(f"/deliveries/{dead['id']}/retry").status_code == 404
     assert data(api) == [dead]
 
 
@@ -370,7 +370,7 @@ def test_a_replay_wakes_the_workers(app: Flask, api: Api, connection: psycopg.Co
             calls.append(True)
 
     app.extensions["webhooks_notifier"] = Recorder()
-    api.post(f"/deliveries/{data(api)[0]['id']}/replays")
+    api.post(f"/deliveries/{data(api)[0]['id']}/replay")
 
     assert calls == [True]
 

@@ -280,7 +280,7 @@ def test_a_delivery_takes_those_of_now_and_records_no_secret(
         eventually(lambda: delivered(connection, 1))
         delivery = shown(api.get("/deliveries"))["data"][0]["id"]
         shown(api.patch(path, {"headers": {"Authorization": "Bearer 2", "X-Tenant": "b"}}))
-        assert api.post(f"/deliveries/{delivery}/replays").status_code in (200, 202)
+        assert api.post(f"/deliveries/{delivery}/replay").status_code in (200, 202)
         server.wait_for_requests(2)
         eventually(lambda: delivered(connection, 1))
 

@@ -6,11 +6,16 @@ from flask import Blueprint
 
 from webhooks.api import (
     api_keys,
+    audit_log,
     deliveries,
+    delivery_attempts,
     endpoint_secrets,
+    endpoint_verbs,
     endpoints,
+    event_lists,
     events,
     idempotency,
+    installation,
     ownership,
     retry_policies,
     tenants,
@@ -24,6 +29,7 @@ blueprint.before_request(authenticate)
 blueprint.before_request(idempotency.begin)
 blueprint.after_request(idempotency.finish)
 for resource in (
-    events, endpoints, endpoint_secrets, ownership, deliveries, retry_policies, tenants, api_keys
+    events, event_lists, endpoints, endpoint_verbs, endpoint_secrets, ownership, deliveries,
+    delivery_attempts, retry_policies, tenants, api_keys, audit_log, installation,
 ):  # fmt: skip
     blueprint.register_blueprint(resource.blueprint)

@@ -46,20 +46,25 @@ NO_EVENT = UUID(int=0)
 def read() -> Filter:
     """The request's filter; Problem 422 names a parameter that is wrong."""
     args = request.args
-    event_type = args.get("event_type")
-    if event_type is not None:
-        _check(lambda: check_type(event_type), "event_type")
     return Filter(
         tenant_id=tenant_to_read(args.get("tenant")),
         statuses=_statuses(),
         endpoint_id=pages.id_parameter("endpoint", ids.ENDPOINT),
         event_id=_event(),
-        event_type=event_type,
+        event_type=event_type(),
         codes=_codes(),
         error_class=pages.choice("error_class", list(ErrorClass)),
         finished_from=time_parameter("from"),
         finished_to=time_parameter("to"),
     )
+
+
+def event_type() -> str | None:
+    """The event type of the query, if there is one; Problem 422 for what can be none."""
+    wanted = request.args.get("event_type")
+    if wanted is not None:
+        _check(lambda: check_type(wanted), "event_type")
+    return wanted
 
 
 def time_parameter(name: str) -> datetime | None:

@@ -12,13 +12,16 @@ import binascii
 import hmac
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
+import psycopg
 from flask import current_app, request
 from sqlalchemy import Select
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import InstrumentedAttribute
 
 from webhooks import ids
@@ -34,6 +37,10 @@ MOST_LIMIT = 200
 
 R = TypeVar("R")
 
+TOO_SLOW = (
+    "looking for so few among so many took too long; give endpoint or event where the list has "
+    "them, or a shorter time by from and to"
+)
 PARAMETERS = (
     Parameter("limit", f"How many, 1 to {MOST_LIMIT}, {DEFAULT_LIMIT} unless given", int),
     Parameter("cursor", "The next of the page before"),
@@ -103,6 +110,17 @@ def cursor(context: str) -> Cursor:
 def context_of(*parts: object) -> str:
     """What a cursor belongs to: a list with its filter, as this caller sees it."""
     return "\0".join(map(str, (credential().only_tenant, *parts)))
+
+
+@contextmanager
+def search() -> Iterator[None]:
+    """Problem 422 for what the statement's time limit ended: asking again would not help."""
+    try:
+        yield
+    except OperationalError as error:
+        if not isinstance(error.orig, psycopg.errors.QueryCanceled):
+            raise
+        raise Problem(422, TOO_SLOW) from error
 
 
 def id_parameter(name: str, kind: str) -> UUID | None:

@@ -1,19 +1,20 @@
-"""GET and PATCH /tenant: the key's own one, or what ?tenant names to a key of all tenants."""
+"""/tenant: the key's own one, or what ?tenant names to a key of all tenants; /tenants: all."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response, request, url_for
 from msgspec import UNSET, UnsetType
+from sqlalchemy import select
 
 from webhooks import backoff, ids, tenants
 from webhooks.api import bodies, pages, retry_policies
-from webhooks.api.authentication import credential, tenant_to_change
+from webhooks.api.authentication import credential, require_all_tenants, tenant_to_change
 from webhooks.api.bodies import answer, timestamp
 from webhooks.api.operations import operation
-from webhooks.api.problems import Problem
+from webhooks.api.problems import Problem, not_found
 from webhooks.models import Tenant
 from webhooks.scopes import Scope
 from webhooks.tenants import TenantError
@@ -22,12 +23,24 @@ blueprint = Blueprint("tenants", __name__)
 
 
 class Change(msgspec.Struct, forbid_unknown_fields=True):
-    """What to change. ``retry_policy`` null: the installation's again."""
+    """What to change. ``retry_policy`` null: the installation's again; ``payload_days`` null:
+    payloads are kept as long as their events.
+    """
 
+    name: str | UnsetType = UNSET
     retry_policy: dict[str, Any] | UnsetType | None = UNSET
+    payload_days: int | UnsetType | None = UNSET
+
+
+class New(msgspec.Struct, forbid_unknown_fields=True):
+    """A tenant to make. ``key``: 1 to 63 of a-z 0-9 _ -; ``name``: the key unless given."""
+
+    key: str
+    name: str | None = None
 
 
 _change = msgspec.json.Decoder(Change)
+_new = msgspec.json.Decoder(New)
 
 
 @blueprint.get("/tenant")
@@ -41,13 +54,63 @@ def read() -> Response:
 @operation(Scope.ADMIN)
 def update() -> Response:
     """Change what is given."""
-    tenant, change = _tenant(), bodies.read_struct(_change)
-    if change.retry_policy is not UNSET:
-        try:
-            tenants.set_retry_policy(tenant, change.retry_policy, actor=credential().actor)
-        except TenantError as error:
-            raise Problem.of_field(422, error.field, error.message) from error
-    return answer(_shown(tenant))
+    return answer(_shown(_update(_tenant())))
+
+
+@blueprint.get("/tenants")
+@operation(Scope.ADMIN, parameters=pages.PARAMETERS)
+def list_() -> Response:
+    """Every tenant, newest first; for a key of all tenants."""
+    require_all_tenants()
+    pages.check_parameters("limit", "cursor")
+    return answer(pages.by_id(select(Tenant), Tenant.id, lambda row: _shown(row[0])))
+
+
+@blueprint.post("/tenants")
+@operation(Scope.ADMIN, body=New, status=201)
+def create() -> Response:
+    """Make a tenant; for a key of all tenants."""
+    require_all_tenants()
+    wanted = bodies.read_struct(_new)
+    name = wanted.key if wanted.name is None else wanted.name
+    try:
+        made = tenants.create(wanted.key, name, actor=credential().actor)
+    except TenantError as error:
+        raise Problem.of_field(422, error.field, error.message) from error
+    return answer(_shown(made), 201, {"Location": url_for(".read_one", tenant_key=made.key)})
+
+
+@blueprint.get("/tenants/<tenant_key>")
+@operation(Scope.ENDPOINTS_READ)
+def read_one(tenant_key: str) -> Response:
+    """One tenant by its key; another's is not there for a key of one tenant."""
+    return answer(_shown(_find(tenant_key)))
+
+
+@blueprint.patch("/tenants/<tenant_key>")
+@operation(Scope.ADMIN, body=Change)
+def update_one(tenant_key: str) -> Response:
+    """Change what is given of it."""
+    return answer(_shown(_update(_find(tenant_key))))
+
+
+def _find(tenant_key: str) -> Tenant:
+    who = credential()
+    found = tenants.find(tenant_key)
+    if found is None or who.only_tenant not in (None, found.id):
+        raise not_found("tenant")
+    return found
+
+
+def _update(tenant: Tenant) -> Tenant:
+    change = bodies.read_struct(_change)
+    given = msgspec.structs.asdict(change)
+    fields = {name: value for name, value in given.items() if value is not UNSET}
+    try:
+        tenants.update(tenant, actor=credential().actor, **fields)
+    except TenantError as error:
+        raise Problem.of_field(422, error.field, error.message) from error
+    return tenant
 
 
 def _tenant() -> Tenant:
@@ -62,6 +125,7 @@ def _shown(tenant: Tenant) -> dict[str, Any]:
         "key": tenant.key,
         "name": tenant.name,
         "retry_policy": tenant.retry_policy,
+        "payload_days": tenant.payload_days,
         "retry_ladder": retry_policies.shown(*in_force),
         "created_at": timestamp(tenant.created_at),
     }

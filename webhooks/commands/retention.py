@@ -57,7 +57,7 @@ def payload_days(tenant: str, days: str | None, data_dir: Path | None) -> None:
     with open_app(find(data_dir).database_url, "retention payload-days"):
         found = _tenant(tenant)
         if days is not None:
-            tenants.set_payload_days(found, _parse(days))
+            tenants.update(found, payload_days=_parse(days))
         kept = found.payload_days
     click.echo("as long as their events" if kept is None else f"{kept} days")
 

@@ -65,7 +65,7 @@ def retry_policy(key: str, policy: str | None, reset: bool, data_dir: Path | Non
                 param_hint="KEY",
             )
         if reset or given is not None:
-            tenants.set_retry_policy(found, given)
+            tenants.update(found, retry_policy=given)
         stored = found.retry_policy
     chosen, source = backoff.in_force(None, stored, settings)
     click.echo(f"{source}: {json.dumps(stored)}" if stored is not None else str(source))

@@ -1,0 +1,49 @@
+"""/deliveries/{id}/attempts: every try, each with what was sent and what came back."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from flask import Blueprint, Response, request
+
+from webhooks.api import attempts, deliveries, pages
+from webhooks.api.bodies import answer
+from webhooks.api.operations import operation
+from webhooks.api.problems import not_found
+from webhooks.db import FOREVER
+from webhooks.scopes import Scope
+
+blueprint = Blueprint("delivery_attempts", __name__)
+
+
+@blueprint.get("/deliveries/<delivery_id>/attempts")
+@operation(Scope.DELIVERIES_READ, parameters=pages.PARAMETERS)
+def list_(delivery_id: str) -> Response:
+    """A delivery's attempts, newest first."""
+    pages.check_parameters("limit", "cursor")
+    row = deliveries.find(deliveries.decoded(delivery_id))
+    size, context = pages.limit(), pages.context_of(request.path)
+    begins, key = pages.cursor(context), (row["id"], row["created_at"])
+    number = attempts.BEYOND if begins.place is None else begins.place[1].int
+    read = attempts.following if begins.backwards else attempts.newest
+    return answer(
+        pages.page(
+            read(*key, size + 1, number),
+            size,
+            lambda found: (FOREVER, UUID(int=found["number"])),
+            attempts.shown,
+            begins,
+            context,
+        )
+    )
+
+
+@blueprint.get("/deliveries/<delivery_id>/attempts/<int:number>")
+@operation(Scope.DELIVERIES_READ)
+def read(delivery_id: str, number: int) -> Response:
+    """One attempt, by its number from 1 on."""
+    row = deliveries.find(deliveries.decoded(delivery_id))
+    found = attempts.one(row["id"], row["created_at"], min(number, attempts.BEYOND))
+    if found is None:
+        raise not_found("attempt")
+    return answer(attempts.shown(found))
