@@ -61,7 +61,7 @@ ROUTES: dict[str, Route] = {
     "GET /deliveries": Route(),
     "GET /deliveries/<delivery_id>": Route(),
     "GET /deliveries/<delivery_id>/attempts": Route(),
-    "GET /deliveries/<delivery_id>/attempts/<int:number>": Route(),
+    "GET /deliveries/<delivery_id>/attempts/<number>": Route(),
     "POST /deliveries/<delivery_id>/cancel": Route({}),
     "POST /deliveries/<delivery_id>/replay": Route(),
     "POST /deliveries/<delivery_id>/retry": Route(),

@@ -13,6 +13,8 @@ from webhooks.api.problems import not_found
 from webhooks.db import FOREVER
 from webhooks.scopes import Scope
 
+DIGITS = 10
+
 blueprint = Blueprint("delivery_attempts", __name__)
 
 
@@ -38,12 +40,13 @@ def list_(delivery_id: str) -> Response:
     )
 
 
-@blueprint.get("/deliveries/<delivery_id>/attempts/<int:number>")
+@blueprint.get("/deliveries/<delivery_id>/attempts/<number>")
 @operation(Scope.DELIVERIES_READ)
-def read(delivery_id: str, number: int) -> Response:
+def read(delivery_id: str, number: str) -> Response:
     """One attempt, by its number from 1 on."""
     row = deliveries.find(deliveries.decoded(delivery_id))
-    found = attempts.one(row["id"], row["created_at"], min(number, attempts.BEYOND))
+    readable = number.isascii() and number.isdigit() and len(number) < DIGITS
+    found = attempts.one(row["id"], row["created_at"], int(number)) if readable else None
     if found is None:
         raise not_found("attempt")
     return answer(attempts.shown(found))
