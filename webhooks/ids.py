@@ -19,6 +19,7 @@ DELIVERY = "dlv"
 ENDPOINT = "ep"
 TENANT = "ten"
 API_KEY = "key"
+REPLAY = "rpl"
 SECRET = "sec"  # noqa: S105 - a kind of object
 
 

@@ -1,49 +1,22 @@
-"""What a person edits or reads, as Flask-SQLAlchemy models.
-
-The hot statements of the queue are plain SQL in ``deliveries.py``; the models of the
-hot tables below are for reading only.
-"""
+"""What a person edits or reads, as Flask-SQLAlchemy models."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
-from flask_sqlalchemy import SQLAlchemy
-from sqlalchemy import REAL, BigInteger, Double, ForeignKey, MetaData, SmallInteger, Text, text
-from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB, TIMESTAMP
-from sqlalchemy.dialects.postgresql import UUID as PG_UUID
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, registry, relationship
+from sqlalchemy import Double, ForeignKey, Text
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-NAMING = {
-    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-    "ck": "ck_%(table_name)s_%(constraint_name)s",
-    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
-    "pk": "pk_%(table_name)s",
-}
-
-
-class Base(DeclarativeBase):
-    """Every timestamp is timezone-aware; every table lies in the schema webhooks."""
-
-    registry = registry(
-        metadata=MetaData(schema="webhooks", naming_convention=NAMING),
-        type_annotation_map={
-            datetime: TIMESTAMP(timezone=True),
-            UUID: PG_UUID(as_uuid=True),
-            str: Text(),
-            float: REAL(),
-        },
-    )
-    __abstract__ = True
-
-
-db = SQLAlchemy(model_class=Base)
-
-NEW_ID = text("webhooks.uuid7()")
-NOW = text("now()")
+from webhooks.model_base import NEW_ID, NOW, Base
+from webhooks.model_base import db as db
+from webhooks.queue_models import Attempt as Attempt
+from webhooks.queue_models import Delivery as Delivery
+from webhooks.queue_models import Event as Event
+from webhooks.queue_models import Lane as Lane
+from webhooks.queue_models import Replay as Replay
 
 
 class Tenant(Base):
@@ -195,102 +168,3 @@ class AuditEntry(Base):
     action: Mapped[str]
     object: Mapped[str]
     detail: Mapped[dict[str, Any]] = mapped_column(JSONB, server_default="{}")
-
-
-class Event(Base):
-    """Read only: written by webhooks.accept alone."""
-
-    __tablename__ = "events"
-    hot: ClassVar = True
-
-    id: Mapped[UUID] = mapped_column(primary_key=True)
-    shard: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
-    tenant_id: Mapped[UUID]
-    type: Mapped[str]
-    payload: Mapped[bytes | None]
-    created_at: Mapped[datetime]
-
-
-class Delivery(Base):
-    """Read only: its state is written by ``deliveries.py`` alone."""
-
-    __tablename__ = "deliveries"
-
-    id: Mapped[UUID] = mapped_column(primary_key=True)
-    shard: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
-    # db.FOREVER while the delivery is live
-    finished_at: Mapped[datetime] = mapped_column(primary_key=True)
-    tenant_id: Mapped[UUID]
-    event_id: Mapped[UUID]
-    endpoint_id: Mapped[UUID]
-    event_type: Mapped[str]
-    status: Mapped[str]
-    reason: Mapped[str | None]
-    priority: Mapped[int] = mapped_column(SmallInteger)
-    trigger: Mapped[str]
-    attempts: Mapped[int]
-    tries: Mapped[int]
-    lost: Mapped[int]
-    status_code: Mapped[int | None] = mapped_column(SmallInteger)
-    error_class: Mapped[str | None]
-    created_at: Mapped[datetime]
-    due_at: Mapped[datetime | None]
-    worker_id: Mapped[UUID | None]
-    claimed_at: Mapped[datetime | None]
-
-
-class Attempt(Base):
-    """Read only: recorded when a delivery is settled."""
-
-    __tablename__ = "attempts"
-
-    delivery_id: Mapped[UUID] = mapped_column(primary_key=True)
-    number: Mapped[int] = mapped_column(primary_key=True)
-    shard: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
-    recorded_at: Mapped[datetime] = mapped_column(primary_key=True)
-    tenant_id: Mapped[UUID]
-    endpoint_id: Mapped[UUID]
-    trigger: Mapped[str]
-    outcome: Mapped[str]
-    error_class: Mapped[str | None]
-    detail: Mapped[str | None]
-    status_code: Mapped[int | None] = mapped_column(SmallInteger)
-    url: Mapped[str | None]
-    peer: Mapped[str | None]
-    request_headers: Mapped[list[list[str]] | None] = mapped_column(JSON)
-    response_headers: Mapped[list[list[str]] | None] = mapped_column(JSON)
-    response_body: Mapped[bytes | None]
-    truncated: Mapped[bool]
-    dns_ms: Mapped[float | None]
-    connect_ms: Mapped[float | None]
-    tls_ms: Mapped[float | None]
-    first_byte_ms: Mapped[float | None]
-    total_ms: Mapped[float | None]
-    worker_id: Mapped[UUID | None]
-    started_at: Mapped[datetime]
-
-
-class Lane(Base):
-    """Read only: an endpoint's run-time state, written by the engine."""
-
-    __tablename__ = "lanes"
-
-    shard: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
-    endpoint_id: Mapped[UUID] = mapped_column(primary_key=True)
-    tenant_id: Mapped[UUID]
-    open_at: Mapped[datetime]
-    throttle_until: Mapped[datetime]
-    closed_reason: Mapped[str | None]
-    max_in_flight: Mapped[int]
-    host: Mapped[int | None] = mapped_column(BigInteger)
-    rate_open_at: Mapped[datetime]
-    failures: Mapped[int]
-    failing_since: Mapped[datetime | None]
-    failed_at: Mapped[datetime | None]
-    last_error: Mapped[str | None]
-    last_status_code: Mapped[int | None] = mapped_column(SmallInteger)
-    last_delivery_id: Mapped[UUID | None]
-    strikes: Mapped[int]
-    broken_s: Mapped[float] = mapped_column(Double)
-    warned_at: Mapped[datetime | None]
-    deleted: Mapped[bool]

@@ -15,10 +15,12 @@ SQL = Path(__file__).parent.parent / "sql"
 
 
 def upgrade() -> None:
+    """Add a table."""
     _run("0009_replays.sql")
 
 
 def downgrade() -> None:
+    """Drop it; what is in the queue already goes on."""
     _run("0009_down.sql")
 
 

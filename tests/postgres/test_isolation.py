@@ -68,6 +68,14 @@ ROUTES: dict[str, Route] = {
     "POST /retry-policies/preview": Route({}),
     "GET /tenant": Route(),
     "PATCH /tenant": Route({"retry_policy": None}),
+    "GET /replays": Route(),
+    "POST /replays": Route({"start": False}),
+    "POST /replays/dry-run": Route({}),
+    "GET /replays/<replay_id>": Route(),
+    "POST /replays/<replay_id>/start": Route(),
+    "POST /replays/<replay_id>/pause": Route(),
+    "POST /replays/<replay_id>/resume": Route(),
+    "POST /replays/<replay_id>/cancel": Route(),
     "GET /tenants": Route(),
     "POST /tenants": Route({"key": "new"}),
     "GET /tenants/<tenant_key>": Route(),
@@ -81,7 +89,7 @@ ROUTES: dict[str, Route] = {
     "POST /api-keys/<key_id>/rotate": Route({}),
     "DELETE /api-keys/<key_id>": Route(),
 }
-LISTS = ("/endpoints", "/events", "/deliveries", "/api-keys", "/audit-log")
+LISTS = ("/endpoints", "/events", "/deliveries", "/api-keys", "/audit-log", "/replays")
 
 
 def rules(app: Flask) -> dict[str, Rule]:
@@ -117,6 +125,7 @@ def theirs(app: Flask, connection: psycopg.Connection) -> dict[str, str]:
         "event_id": event,
         "delivery_id": ids.encode(ids.DELIVERY, dead.delivery_id),
         "key_id": key["id"],
+        "replay_id": api.post("/replays", {"start": False}).json["id"],
         "tenant_key": "victim",
         "number": "1",
     }

@@ -14,7 +14,7 @@ import pytest
 from tests.queue import claim, delivered, emit, make_endpoint, register
 from webhooks import fanouts, workers
 from webhooks.db import INDEXES_ONLY, transaction
-from webhooks.deliveries import claims, health, operator, recovery, settlement
+from webhooks.deliveries import claims, health, operator, recovery, settlement, targets
 from webhooks.deliveries.claims import PICK, SETTINGS
 from webhooks.deliveries.scan import SCAN, THE_END
 
@@ -120,8 +120,8 @@ SMALL = {
     "ix_lanes_closed_status",
 }
 
-CLAIM = {PICK, claims.LOCK, claims.SPEND, claims.SIZES, claims.PAYLOADS, claims.TARGETS,
-         claims.SECRETS, claims.UNDO}  # fmt: skip
+CLAIM = {PICK, claims.LOCK, claims.SPEND, claims.SIZES, claims.PAYLOADS, targets.TARGETS,
+         targets.SECRETS, claims.UNDO}  # fmt: skip
 
 # These lock a given batch in the order of its ids; the others have nothing to sort.
 SORTING = {"hold", "give back", "undo", "held by dead", "lock rows", "orphaned", "lane lock",
@@ -143,12 +143,13 @@ STATEMENTS: dict[str, tuple[str, Any]] = {
     "scan": (SCAN, ALL_LANES),
     "fence": (workers.FENCE, [NOBODY]),
     "lock": (claims.LOCK, LANE),
-    "pick": (PICK, {**LANE, "caps": NUMBERS, "mosts": NUMBERS, "worker": uuid4()}),
+    "pick": (PICK, {**LANE, "caps": NUMBERS, "bulk_first": True, "mosts": NUMBERS,
+                    "worker": uuid4()}),
     "spend": (claims.SPEND, {**LANE, "taken": NUMBERS}),
     "sizes": (claims.SIZES, [f"{{{TODAY}}}"]),
     "payloads": (claims.PAYLOADS, [f"{{{TODAY}}}"]),
-    "targets": (claims.TARGETS, [MANY]),
-    "secrets": (claims.SECRETS, [MANY]),
+    "targets": (targets.TARGETS, [MANY]),
+    "secrets": (targets.SECRETS, [MANY]),
     "undo": (claims.UNDO, MINE),
     "give back": (claims.GIVE_BACK, MINE),
     "hold": (settlement.HOLD, MINE),

@@ -17,6 +17,7 @@ from webhooks.api import (
     idempotency,
     installation,
     ownership,
+    replays,
     retry_policies,
     tenants,
 )
@@ -30,6 +31,6 @@ blueprint.before_request(idempotency.begin)
 blueprint.after_request(idempotency.finish)
 for resource in (
     events, event_lists, endpoints, endpoint_verbs, endpoint_secrets, ownership, deliveries,
-    delivery_attempts, retry_policies, tenants, api_keys, audit_log, installation,
+    delivery_attempts, replays, retry_policies, tenants, api_keys, audit_log, installation,
 ):  # fmt: skip
     blueprint.register_blueprint(resource.blueprint)

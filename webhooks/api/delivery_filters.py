@@ -52,7 +52,7 @@ def read() -> Filter:
         endpoint_id=pages.id_parameter("endpoint", ids.ENDPOINT),
         event_id=_event(),
         event_type=event_type(),
-        codes=_codes(),
+        codes=codes(args.get("status_code")),
         error_class=pages.choice("error_class", list(ErrorClass)),
         finished_from=time_parameter("from"),
         finished_to=time_parameter("to"),
@@ -70,8 +70,11 @@ def event_type() -> str | None:
 def time_parameter(name: str) -> datetime | None:
     """A time of RFC 3339 with its zone, from 1970 to 9999; Problem 422 for anything else."""
     text = request.args.get(name)
-    if text is None:
-        return None
+    return None if text is None else read_time(name, text)
+
+
+def read_time(name: str, text: str) -> datetime:
+    """The same of a text that is there, in UTC."""
     try:
         at = datetime.fromisoformat(text)
         if at.tzinfo is None or not 1970 <= at.year < 9999:
@@ -106,8 +109,8 @@ def _event() -> UUID | None:
         return find_by_idempotency_key(connection, tenant_id, key) or NO_EVENT
 
 
-def _codes() -> tuple[int, int] | None:
-    text = request.args.get("status_code")
+def codes(text: str | None) -> tuple[int, int] | None:
+    """The lowest and the highest status that ``404`` or ``5xx`` means; Problem 422."""
     if text is None:
         return None
     form = _CODE.fullmatch(text)

@@ -4,7 +4,8 @@ claim and settle are the worker's, promote, reclaim and give_back keep rows movi
 a retry falls due or a worker dies, cancel, replay and retry_now are a person's.
 """
 
-from webhooks.deliveries.claims import Batch, Fenced, claim, target
+from webhooks.deliveries.bulk import advance as advance_replay
+from webhooks.deliveries.claims import Batch, Fenced, claim
 from webhooks.deliveries.expiry import MOST_COUNTED, cancel_event, expire, expiring
 from webhooks.deliveries.health import show_closed
 from webhooks.deliveries.host_room import HostRoom
@@ -22,6 +23,7 @@ from webhooks.deliveries.record import Settlement
 from webhooks.deliveries.recovery import give_back, held_by, promote, reclaim
 from webhooks.deliveries.scan import NO_CURSOR, Cursor, random_cursor
 from webhooks.deliveries.settlement import settle
+from webhooks.deliveries.targets import target
 
 __all__ = [
     "MOST_COUNTED",
@@ -33,6 +35,7 @@ __all__ = [
     "Missing",
     "Refused",
     "Settlement",
+    "advance_replay",
     "cancel",
     "cancel_chunks",
     "cancel_endpoint",

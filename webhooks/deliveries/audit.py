@@ -15,7 +15,7 @@ VALUES (%s, %s, %s, %s, %s)
 
 def record(
     connection: psycopg.Connection,
-    tenant_id: UUID,
+    tenant_id: UUID | None,
     actor: str,
     action: str,
     about: str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -12,11 +12,12 @@ from uuid import UUID
 
 import psycopg
 
-from webhooks.attempt import Claim, Target
+from webhooks.attempt import Claim
 from webhooks.db import INDEXES_ONLY, retry_tx, transaction
 from webhooks.deliveries.host_room import HostedLane, HostRoom
 from webhooks.deliveries.record import array
 from webhooks.deliveries.scan import Cursor, Lane, scan_lanes
+from webhooks.deliveries.targets import read_targets
 from webhooks.workers import fence
 
 MOST_LANES = 100
@@ -51,7 +52,11 @@ WITH lane AS MATERIALIZED (
     SELECT t.shard, t.endpoint_id, least(t.most, t.cap - (
         SELECT count(*) FROM webhooks.deliveries_queue f
         WHERE f.shard = t.shard AND f.endpoint_id = t.endpoint_id
-          AND f.status = 'in_flight')) AS room
+          AND f.status = 'in_flight')) AS room,
+        CASE WHEN %(bulk_first)s AND EXISTS (
+            SELECT FROM webhooks.deliveries_queue b
+            WHERE b.shard = t.shard AND b.endpoint_id = t.endpoint_id AND b.status = 'pending'
+              AND b.priority = 1) THEN 1 ELSE 0 END AS lowest
     FROM unnest(%(shards)s::smallint[], %(endpoints)s::uuid[], %(caps)s::int[], %(mosts)s::int[])
         AS t (shard, endpoint_id, cap, most)
 ), picked AS MATERIALIZED (
@@ -59,7 +64,7 @@ WITH lane AS MATERIALIZED (
     FROM lane, LATERAL (
         SELECT d.ctid FROM webhooks.deliveries_queue d
         WHERE d.shard = lane.shard AND d.endpoint_id = lane.endpoint_id
-          AND d.status = 'pending'
+          AND d.status = 'pending' AND d.priority >= lane.lowest
         ORDER BY d.priority, d.id
         LIMIT greatest(lane.room, 0)
         FOR UPDATE SKIP LOCKED) q
@@ -108,19 +113,6 @@ SIZES = (
 
 PAYLOADS = "SELECT id, payload FROM webhooks.events WHERE id = ANY (%s::uuid[])"
 
-TARGETS = """
-SELECT e.id, e.tenant_id, e.url, e.timeout_s, coalesce(e.retry_policy, t.retry_policy),
-       e.schemes, e.headers, e.ca_pem
-FROM webhooks.endpoints e JOIN webhooks.tenants t ON t.id = e.tenant_id
-WHERE e.id = ANY (%s::uuid[]) AND e.deleted_at IS NULL
-"""
-
-# Not ordered here: with sorting switched off the planner would walk the primary key for it.
-SECRETS = """
-SELECT endpoint_id, id, ciphertext FROM webhooks.signing_secrets
-WHERE endpoint_id = ANY (%s::uuid[]) AND valid_until > now()
-"""
-
 
 class Fenced(RuntimeError):
     """The worker's row is gone: its lease was lost, and it holds nothing any more."""
@@ -152,12 +144,15 @@ def claim(
     room: int,
     share: Callable[[UUID, int], int] = lambda endpoint_id, askers: MOST_ROWS,
     hosts: HostRoom = UNLIMITED,
+    *,
+    bulk_first: bool = False,
 ) -> Batch:
     """Take at most ``room`` pending deliveries, round robin over lanes after ``cursor``.
 
     ``share`` answers how many more of an endpoint's deliveries this worker may take in hand
-    when so many endpoints ask at once; ``hosts`` how many for one host. Raises Fenced when
-    the worker has lost its row. An empty queue costs one read and no write.
+    when so many endpoints ask at once; ``hosts`` how many for one host.
+    ``bulk_first``: of lanes that have some, bulk replays alone. Raises Fenced when the worker
+    has lost its row. An empty queue costs one read and no write.
     """
     room = min(room, MOST_ROWS)
     scan = retry_tx(lambda: scan_lanes(connection, cursor, min(room, MOST_LANES), hosts.full))
@@ -167,20 +162,19 @@ def claim(
     claims: tuple[Claim, ...] = ()
     locked = 0
     if lanes:
-        claims, locked = retry_tx(lambda: _take(connection, worker_id, lanes, room))
+        claims, locked = retry_tx(lambda: _take(connection, worker_id, lanes, room, bulk_first))
     return Batch(
         claims, scan.following, scan.opens_in_s, scan.orphans, locked < len(lanes),
         scan.wrapped, scan.ended,
     )  # fmt: skip
 
 
-def target(connection: psycopg.Connection, endpoint_id: UUID) -> Target | None:
-    """An endpoint as a claim would bring it now, or None when it is gone."""
-    return _targets(connection, array([endpoint_id])).get(endpoint_id)
-
-
 def _take(
-    connection: psycopg.Connection, worker_id: UUID, lanes: Mapping[HostedLane, int], room: int
+    connection: psycopg.Connection,
+    worker_id: UUID,
+    lanes: Mapping[HostedLane, int],
+    room: int,
+    bulk_first: bool,
 ) -> tuple[tuple[Claim, ...], int]:
     """What the lanes give, and how many of them nobody else held."""
     with transaction(connection, *SETTINGS):
@@ -191,7 +185,7 @@ def _take(
             return (), 0
         per_lane = max(1, room // len(lanes))
         mosts = {lane[:2]: min(per_lane, most) for lane, most in lanes.items()}
-        rows = _pick(connection, worker_id, locked, mosts)
+        rows = _pick(connection, worker_id, locked, mosts, bulk_first)
         kept = _affordable(connection, worker_id, rows)
         _spend(connection, locked, kept)
         hosts = {endpoint_id: host for _, endpoint_id, host in lanes}
@@ -203,6 +197,7 @@ def _pick(
     worker_id: UUID,
     locked: Sequence[Any],
     mosts: Mapping[Lane, int],
+    bulk_first: bool,
 ) -> Sequence[Any]:
     """Rows of the locked lanes, at most ``mosts`` of each and what its rate allows."""
     pick = {
@@ -211,6 +206,7 @@ def _pick(
         "caps": array(row[2] for row in locked),
         "mosts": array(min(mosts[row[:2]], row[3] or MOST_ROWS) for row in locked),
         "worker": worker_id,
+        "bulk_first": bulk_first,
     }
     return connection.execute(PICK, pick, binary=True).fetchall()
 
@@ -262,7 +258,7 @@ def _claims(
     payloads: dict[UUID, bytes] = {
         row[0]: row[1] for row in connection.execute(PAYLOADS, [events], binary=True)
     }
-    targets = _targets(connection, endpoints)
+    targets = read_targets(connection, endpoints)
     return tuple(
         Claim(
             delivery_id, shard, tenant_id, event_id, endpoint_id, event_type, attempt, tries,
@@ -274,20 +270,3 @@ def _claims(
             lost, trigger,
         ) in rows
     )  # fmt: skip
-
-
-def _targets(connection: psycopg.Connection, endpoints: str) -> dict[UUID, Target]:
-    """The endpoints of these ids that exist; ``endpoints`` is an array literal."""
-    secrets: dict[UUID, list[tuple[UUID, str]]] = defaultdict(list)
-    for endpoint_id, row_id, ciphertext in connection.execute(SECRETS, [endpoints], binary=True):
-        secrets[endpoint_id].append((row_id, ciphertext))
-    return {
-        endpoint_id: Target(
-            endpoint_id, tenant_id, url, timeout_s,
-            # Ids are in the order of time: the newest first.
-            tuple(sorted(secrets[endpoint_id], reverse=True)), policy, tuple(schemes),
-            headers, ca_pem,
-        )
-        for endpoint_id, tenant_id, url, timeout_s, policy, schemes, headers, ca_pem
-        in connection.execute(TARGETS, [endpoints])
-    }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections import defaultdict
@@ -36,6 +37,8 @@ SETTLE_EVERY_S = 0.05
 SETTLE_ROWS = 100
 SETTLE_MOST_ROWS = 500
 MOST_UNSETTLED = 1_000
+# One claim in so many takes bulk replays first, so that a busy lane does not starve them.
+BULK_EVERY = 8
 PROMOTE_EVERY_S = 0.25
 RECLAIM_EVERY_S = 5.0
 COUNT_EVERY_S = 5.0
@@ -162,8 +165,9 @@ class Dispatcher:
         try:
             with metrics.CLAIM_SECONDS.time():
                 batch = deliveries.claim(
-                    connection, worker_id, self._cursor, self._hands.room, shares, hosts
-                )
+                    connection, worker_id, self._cursor, self._hands.room, shares, hosts,
+                    bulk_first=random.randrange(BULK_EVERY) == 0,  # noqa: S311 - no secret
+                )  # fmt: skip
         except deliveries.Fenced:
             self._fenced()
             return CLAIM_EVERY_S
@@ -247,7 +251,9 @@ class Dispatcher:
         return self._expand(connection)
 
     def _expand(self, connection: psycopg.Connection) -> float:
-        """One chunk of one large fan-out a round; the next round at once while there is more."""
+        """One chunk of a bulk replay and of a fan-out; the next round at once to expand more."""
+        if deliveries.advance_replay(connection):
+            self._claimer.wake()
         expanded = fanouts.expand(connection)
         if not expanded:
             return PROMOTE_EVERY_S
