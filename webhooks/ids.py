@@ -20,6 +20,7 @@ ENDPOINT = "ep"
 TENANT = "ten"
 API_KEY = "key"
 REPLAY = "rpl"
+EVENT_TYPE = "typ"
 SECRET = "sec"  # noqa: S105 - a kind of object
 
 

@@ -26,6 +26,7 @@ class Tenant(Base):
     key: Mapped[str] = mapped_column(unique=True)
     name: Mapped[str]
     retry_policy: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
+    unknown_event_types: Mapped[str] = mapped_column(server_default="accept")
     payload_days: Mapped[int | None]
     payloads_gone_until: Mapped[datetime] = mapped_column(server_default="-infinity")
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
@@ -38,7 +39,11 @@ class EventType(Base):
     tenant_id: Mapped[UUID] = mapped_column(ForeignKey("webhooks.tenants.id"))
     name: Mapped[str]
     description: Mapped[str] = mapped_column(server_default="")
+    schema: Mapped[str | None]
+    example: Mapped[str | None]
+    archived_at: Mapped[datetime | None]
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    updated_at: Mapped[datetime] = mapped_column(server_default=NOW)
 
 
 class Endpoint(Base):

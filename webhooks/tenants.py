@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.exc import IntegrityError
 
 from webhooks import audit, ids
@@ -19,6 +19,7 @@ from webhooks.models import Tenant, db
 DEFAULT = "default"
 LONGEST_NAME = 200
 LONGEST_DAYS = 3650
+UNKNOWN_TYPES = ("accept", "refuse")
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
@@ -62,6 +63,8 @@ def update(tenant: Tenant, *, actor: str = "command line", **fields: Any) -> Non
         return
     for name, (_, new) in changed.items():
         setattr(tenant, name, new)
+    if "unknown_event_types" in changed:
+        db.session.execute(text("UPDATE webhooks.catalog SET version = version + 1"))
     _audit("tenant.update", tenant, actor, **changed)
     db.session.commit()
 
@@ -106,10 +109,19 @@ def _check_days(days: int | None) -> int | None:
     return days
 
 
+def _check_unknown(answer: str) -> str:
+    if answer not in UNKNOWN_TYPES:
+        raise TenantError(
+            "unknown_event_types", f"{answer[:40]!r} is not {' or '.join(UNKNOWN_TYPES)}"
+        )
+    return answer
+
+
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "name": _check_name,
     "retry_policy": _check_policy,
     "payload_days": _check_days,
+    "unknown_event_types": _check_unknown,
 }
 
 

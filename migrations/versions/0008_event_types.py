@@ -1,4 +1,4 @@
-"""Schemas of event types, filters of subscriptions."""
+"""Schemas of event types; tenants that take only the types they know."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ SQL = Path(__file__).parent.parent / "sql"
 
 
 def upgrade() -> None:
+    """Add columns, a table of one row, and replace a function."""
     _run("0008_event_types.sql")
 
 
 def downgrade() -> None:
+    """Drop them; schemas are lost."""
     _run("0008_down.sql")
 
 

@@ -90,7 +90,8 @@ def test_a_tenants_policy_holds_for_its_endpoints(
     assert changed is not None
     assert changed == acme.get("/tenant").json == api.get("/tenant?tenant=acme").json
     assert changed.keys() == {
-        "id", "key", "name", "retry_policy", "payload_days", "retry_ladder", "created_at",
+        "id", "key", "name", "retry_policy", "payload_days", "unknown_event_types",
+        "retry_ladder", "created_at",
     }  # fmt: skip
     assert (changed["key"], changed["retry_policy"]) == ("acme", policy)
     assert changed["retry_ladder"]["source"] == "tenant"

@@ -43,6 +43,12 @@ ROUTES: dict[str, Route] = {
     "GET /events/<event_id>": Route(),
     "GET /events/<event_id>/payload": Route(),
     "GET /events": Route(),
+    "GET /event-types": Route(),
+    "POST /event-types": Route({"name": "new.type"}),
+    "GET /event-types/<name>": Route(),
+    "PATCH /event-types/<name>": Route({"description": "changed"}),
+    "DELETE /event-types/<name>": Route(),
+    "POST /event-types/import": Route({"webhooks": {"n": {"post": {}}}}),
     "GET /endpoints": Route(),
     "POST /endpoints": Route({"url": "http://127.0.0.1:8080/", "event_types": ["*"]}),
     "GET /endpoints/<endpoint_id>": Route(),
@@ -89,7 +95,15 @@ ROUTES: dict[str, Route] = {
     "POST /api-keys/<key_id>/rotate": Route({}),
     "DELETE /api-keys/<key_id>": Route(),
 }
-LISTS = ("/endpoints", "/events", "/deliveries", "/api-keys", "/audit-log", "/replays")
+LISTS = (
+    "/endpoints",
+    "/events",
+    "/deliveries",
+    "/api-keys",
+    "/audit-log",
+    "/replays",
+    "/event-types",
+)
 
 
 def rules(app: Flask) -> dict[str, Rule]:
@@ -126,6 +140,7 @@ def theirs(app: Flask, connection: psycopg.Connection) -> dict[str, str]:
         "delivery_id": ids.encode(ids.DELIVERY, dead.delivery_id),
         "key_id": key["id"],
         "replay_id": api.post("/replays", {"start": False}).json["id"],
+        "name": api.post("/event-types", {"name": "victims.type"}).json["name"],
         "tenant_key": "victim",
         "number": "1",
     }
@@ -184,7 +199,7 @@ def test_anothers_things_are_not_there(
     """
     api = Api(app, "mine")
     unknown = {name: value.partition("_")[0] + "_" + "0" * 26 for name, value in theirs.items()}
-    unknown |= {"tenant_key": "nobody", "number": "1"}
+    unknown |= {"name": "no.such", "tenant_key": "nobody", "number": "1"}
     before = contents(connection)
 
     for route in ROUTES:

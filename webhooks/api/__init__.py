@@ -13,6 +13,7 @@ from webhooks.api import (
     endpoint_verbs,
     endpoints,
     event_lists,
+    event_types,
     events,
     idempotency,
     installation,
@@ -30,7 +31,8 @@ blueprint.before_request(authenticate)
 blueprint.before_request(idempotency.begin)
 blueprint.after_request(idempotency.finish)
 for resource in (
-    events, event_lists, endpoints, endpoint_verbs, endpoint_secrets, ownership, deliveries,
-    delivery_attempts, replays, retry_policies, tenants, api_keys, audit_log, installation,
+    events, event_lists, event_types, endpoints, endpoint_verbs, endpoint_secrets, ownership,
+    deliveries, delivery_attempts, replays, retry_policies, tenants, api_keys, audit_log,
+    installation,
 ):  # fmt: skip
     blueprint.register_blueprint(resource.blueprint)

@@ -19,6 +19,7 @@ from webhooks.api.delivery_lists import Filter
 from webhooks.api.operations import operation
 from webhooks.api.problems import FieldError, Problem, not_found
 from webhooks.attempt import ATTEMPT_HEADER
+from webhooks.catalog import Catalog, Unfit
 from webhooks.events import Accepted, Conflict, EventError, NewEvent
 from webhooks.group_commit import GroupCommit
 from webhooks.models import Event, Tenant, db
@@ -57,10 +58,12 @@ def emit() -> Response:
         event = NewEvent(
             acting_tenant(envelope.tenant), envelope.type, bytes(envelope.payload), key
         )
-        events.check(event)
+        _check(event)
         accepted = _group_commit().store(event)
     except EventError as error:
         raise Problem.of_field(422, error.field, error.message) from error
+    except Unfit as error:
+        raise _unfit(error) from error
     except Conflict as error:
         raise Problem.of_field(409, "idempotency_key", str(error)) from error
     _wake([accepted])
@@ -228,12 +231,25 @@ def _check_item(
             bytes(envelope.payload),
             envelope.idempotency_key,
         )
-        events.check(event)
+        _check(event)
         return event
     except EventError as error:
         return Problem.of_field(422, error.field, error.message)
+    except Unfit as error:
+        return _unfit(error)
     except Problem as problem:
         return problem
+
+
+def _check(event: NewEvent) -> None:
+    """Raise EventError or Unfit for what cannot be accepted."""
+    events.check(event)
+    catalog: Catalog = current_app.extensions["webhooks_catalog"]
+    catalog.check(psycopg_connection, event.tenant_id, event.type, event.payload)
+
+
+def _unfit(error: Unfit) -> Problem:
+    return Problem(422, errors=[FieldError(field, message) for field, message in error.errors])
 
 
 def _group_commit() -> GroupCommit:

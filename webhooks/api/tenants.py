@@ -24,12 +24,13 @@ blueprint = Blueprint("tenants", __name__)
 
 class Change(msgspec.Struct, forbid_unknown_fields=True):
     """What to change. ``retry_policy`` null: the installation's again; ``payload_days`` null:
-    payloads are kept as long as their events.
+    payloads are kept as long as their events; ``unknown_event_types``: accept or refuse them.
     """
 
     name: str | UnsetType = UNSET
     retry_policy: dict[str, Any] | UnsetType | None = UNSET
     payload_days: int | UnsetType | None = UNSET
+    unknown_event_types: str | UnsetType = UNSET
 
 
 class New(msgspec.Struct, forbid_unknown_fields=True):
@@ -126,6 +127,7 @@ def _shown(tenant: Tenant) -> dict[str, Any]:
         "name": tenant.name,
         "retry_policy": tenant.retry_policy,
         "payload_days": tenant.payload_days,
+        "unknown_event_types": tenant.unknown_event_types,
         "retry_ladder": retry_policies.shown(*in_force),
         "created_at": timestamp(tenant.created_at),
     }

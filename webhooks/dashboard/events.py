@@ -7,6 +7,7 @@ from flask import abort, current_app, flash, make_response, redirect, request, u
 from werkzeug.wrappers import Response
 
 from webhooks import events, fanouts, ids, tenants
+from webhooks.catalog import Catalog, Unfit
 from webhooks.dashboard import bodies, cursors, lists, queries
 from webhooks.dashboard.files import attachment
 from webhooks.dashboard.live import page
@@ -101,8 +102,15 @@ def _emit(values: Values) -> Accepted:
     payload = values.get("payload", "").encode()
     _check(payload)
     key = values.get("idempotency_key", "").strip() or None
+    event_type = values.get("type", "").strip()
+    catalog: Catalog = current_app.extensions["webhooks_catalog"]
+    try:
+        catalog.check(psycopg_connection, tenant.id, event_type, payload)
+    except Unfit as error:
+        field, message = error.errors[0]
+        raise EventError(field.partition("/")[0], f"{field}: {message}") from error
     with psycopg_connection() as connection:
-        return events.emit(connection, tenant.id, values.get("type", "").strip(), payload, key)
+        return events.emit(connection, tenant.id, event_type, payload, key)
 
 
 def _tenant(key: str) -> Tenant:
