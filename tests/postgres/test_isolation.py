@@ -42,6 +42,7 @@ ROUTES: dict[str, Route] = {
     "POST /events/batch": Route([{"type": "a", "payload": 1}]),
     "GET /events/<event_id>": Route(),
     "GET /events/<event_id>/payload": Route(),
+    "GET /openapi.json": Route(),
     "GET /events": Route(),
     "GET /event-types": Route(),
     "POST /event-types": Route({"name": "new.type"}),

@@ -17,6 +17,7 @@ from webhooks.api import (
     events,
     idempotency,
     installation,
+    openapi,
     ownership,
     replays,
     retry_policies,
@@ -33,6 +34,6 @@ blueprint.after_request(idempotency.finish)
 for resource in (
     events, event_lists, event_types, endpoints, endpoint_verbs, endpoint_secrets, ownership,
     deliveries, delivery_attempts, replays, retry_policies, tenants, api_keys, audit_log,
-    installation,
+    installation, openapi,
 ):  # fmt: skip
     blueprint.register_blueprint(resource.blueprint)

@@ -20,7 +20,8 @@ LONGEST_KEY = 200
 
 def authenticate() -> None:
     """Before each request: the API key's credential, or 401."""
-    if request.method == "OPTIONS":
+    described = _operation()
+    if request.method == "OPTIONS" or (described is not None and described.public):
         return
     scheme, _, text = request.headers.get("Authorization", "").partition(" ")
     if not scheme:
@@ -93,9 +94,14 @@ def _verified(text: str) -> Credential | None:
     return found
 
 
-def _check_scope(who: Credential) -> None:
+def _operation() -> Operation | None:
+    """What the route of this request says of itself; None where there is no such route."""
     view = current_app.view_functions.get(request.endpoint or "")
-    needed: Operation | None = getattr(view, "operation", None)
+    return getattr(view, "operation", None)
+
+
+def _check_scope(who: Credential) -> None:
+    needed = _operation()
     if needed is not None and needed.scope is not None and needed.scope not in who.scopes:
         raise Problem.of_field(
             403, "scope", f"this key lacks {needed.scope}; use one that has it, or admin"

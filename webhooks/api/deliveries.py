@@ -68,14 +68,14 @@ def read(delivery_id: str) -> Response:
 
 
 @blueprint.post("/deliveries/<delivery_id>/replay")
-@operation(Scope.DELIVERIES_REPLAY)
+@operation(Scope.DELIVERIES_REPLAY, status=202)
 def replay(delivery_id: str) -> Response:
     """Send a finished delivery again; ``held`` says why it waits; 409 where it cannot be sent."""
     return _act(deliveries.replay, delivery_id)
 
 
 @blueprint.post("/deliveries/<delivery_id>/retry")
-@operation(Scope.DELIVERIES_REPLAY)
+@operation(Scope.DELIVERIES_REPLAY, status=202)
 def retry(delivery_id: str) -> Response:
     """Make a scheduled retry pending at once; ``held`` says why it waits; 409 if it cannot be."""
     return _act(deliveries.retry_now, delivery_id)

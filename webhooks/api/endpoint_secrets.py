@@ -48,7 +48,7 @@ def list_(endpoint_id: str) -> Response:
 
 
 @blueprint.post("/endpoints/<endpoint_id>/secrets")
-@operation(Scope.ENDPOINTS_WRITE)
+@operation(Scope.ENDPOINTS_WRITE, body=Rotation, status=201)
 def rotate(endpoint_id: str) -> Response:
     """Add a secret. The answer alone shows one that was made here."""
     endpoint = endpoint_rows.find(endpoint_id)
@@ -80,7 +80,7 @@ def reveal(endpoint_id: str, secret_id: str) -> Response:
 
 
 @blueprint.delete("/endpoints/<endpoint_id>/secrets/<secret_id>")
-@operation(Scope.ENDPOINTS_WRITE)
+@operation(Scope.ENDPOINTS_WRITE, status=204)
 def revoke(endpoint_id: str, secret_id: str) -> tuple[str, int]:
     """End a secret at once."""
     endpoint = endpoint_rows.find(endpoint_id)

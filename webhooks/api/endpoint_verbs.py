@@ -46,7 +46,7 @@ class Trial(msgspec.Struct, forbid_unknown_fields=True):
     """What to send; an example unless given."""
 
     event_type: str = trial_events.TYPE
-    payload: msgspec.Raw = msgspec.Raw(trial_events.PAYLOAD)
+    payload: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(trial_events.PAYLOAD))
 
 
 _pause = msgspec.json.Decoder(Pause)

@@ -13,7 +13,7 @@ from webhooks import ca_certificates, endpoints, target_check
 from webhooks.api import bodies, endpoint_rows, pages
 from webhooks.api.authentication import credential, tenant_to_change, tenant_to_read
 from webhooks.api.bodies import answer
-from webhooks.api.operations import operation
+from webhooks.api.operations import Parameter, operation
 from webhooks.api.problems import Problem, not_found
 from webhooks.endpoints import EndpointError
 from webhooks.models import Endpoint, db
@@ -26,7 +26,7 @@ blueprint = Blueprint("endpoints", __name__)
 MOST_BYTES = bodies.ENVELOPE_BYTES + ca_certificates.MOST_BYTES
 
 
-class New(msgspec.Struct, forbid_unknown_fields=True):
+class NewEndpoint(msgspec.Struct, forbid_unknown_fields=True):
     """An endpoint to make; what is null or left out takes the installation's value."""
 
     url: str
@@ -43,7 +43,7 @@ class New(msgspec.Struct, forbid_unknown_fields=True):
     secret: str | None = None
 
 
-class Change(msgspec.Struct, forbid_unknown_fields=True):
+class EndpointChange(msgspec.Struct, forbid_unknown_fields=True):
     """What to change; the rest stays.
 
     ``retry_policy`` null: the tenant's or the installation's again; ``rate_limit``, ``headers``
@@ -66,12 +66,12 @@ class Change(msgspec.Struct, forbid_unknown_fields=True):
     release: dict[str, Any] | UnsetType = UNSET
 
 
-_new = msgspec.json.Decoder(New)
-_change = msgspec.json.Decoder(Change)
+_new = msgspec.json.Decoder(NewEndpoint)
+_change = msgspec.json.Decoder(EndpointChange)
 
 
 @blueprint.post("/endpoints")
-@operation(Scope.ENDPOINTS_WRITE)
+@operation(Scope.ENDPOINTS_WRITE, body=NewEndpoint, status=201)
 def create() -> Response:
     """Add an endpoint. The answer alone shows the signing secret that was made for it."""
     fields = msgspec.structs.asdict(bodies.read_struct(_new, MOST_BYTES))
@@ -90,7 +90,13 @@ def create() -> Response:
 
 
 @blueprint.get("/endpoints")
-@operation(Scope.ENDPOINTS_READ)
+@operation(
+    Scope.ENDPOINTS_READ,
+    parameters=(
+        Parameter("tenant", "Those of this tenant; for a key of all tenants"),
+        *pages.PARAMETERS,
+    ),
+)
 def list_() -> Response:
     """Endpoints, newest first."""
     pages.check_parameters("tenant", "limit", "cursor")
@@ -109,7 +115,7 @@ def read(endpoint_id: str) -> Response:
 
 
 @blueprint.patch("/endpoints/<endpoint_id>")
-@operation(Scope.ENDPOINTS_WRITE)
+@operation(Scope.ENDPOINTS_WRITE, body=EndpointChange)
 def update(endpoint_id: str) -> Response:
     """Change the fields that are given; pause, disable or resume by ``status``."""
     endpoint = endpoint_rows.find(endpoint_id)
@@ -128,7 +134,7 @@ def update(endpoint_id: str) -> Response:
 
 
 @blueprint.delete("/endpoints/<endpoint_id>")
-@operation(Scope.ENDPOINTS_WRITE)
+@operation(Scope.ENDPOINTS_WRITE, status=204)
 def delete(endpoint_id: str) -> tuple[str, int]:
     """Remove an endpoint: what waits for it is cancelled, its history stays."""
     endpoints.delete(endpoint_rows.find(endpoint_id), actor=credential().actor)

@@ -22,7 +22,6 @@ from webhooks.scopes import Scope
 
 MOST_BYTES = bodies.ENVELOPE_BYTES + MOST_SCHEMA_BYTES + MOST_EXAMPLE_BYTES
 MOST_DOCUMENT_BYTES = 2 * 1024 * 1024
-NOT_GIVEN = msgspec.Raw()
 TENANT = Parameter("tenant", "Whose; for a key of all tenants")
 
 blueprint = Blueprint("event_types", __name__)
@@ -33,8 +32,8 @@ class NewType(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     name: str
     description: str = ""
-    schema: msgspec.Raw = NOT_GIVEN
-    example: msgspec.Raw = NOT_GIVEN
+    schema: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    example: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     tenant: str | None = None
 
 
@@ -42,8 +41,8 @@ class TypeChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What to change. ``schema`` null: any payload; ``archived``: shown as out of use."""
 
     description: str | UnsetType = UNSET
-    schema: msgspec.Raw = NOT_GIVEN
-    example: msgspec.Raw = NOT_GIVEN
+    schema: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    example: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     archived: bool | UnsetType = UNSET
 
 
@@ -104,6 +103,7 @@ def delete(name: str) -> tuple[str, int]:
 @blueprint.post("/event-types/import")
 @operation(
     Scope.ENDPOINTS_WRITE,
+    body=dict[str, Any],
     parameters=(TENANT, Parameter("dry_run", "true: say what would be done, and do nothing")),
 )
 def import_() -> Response:

@@ -47,7 +47,7 @@ _array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 @blueprint.post("/events")
-@operation(Scope.EVENTS_WRITE, own_keys=True)
+@operation(Scope.EVENTS_WRITE, body=Envelope, status=202, own_keys=True)
 def emit() -> Response:
     """Accept one event. 202: it is durable, and so is a delivery for each matching endpoint."""
     _refuse_delivery()
@@ -71,7 +71,7 @@ def emit() -> Response:
 
 
 @blueprint.post("/events/batch")
-@operation(Scope.EVENTS_WRITE, own_keys=True)
+@operation(Scope.EVENTS_WRITE, body=list[Envelope], own_keys=True)
 def emit_batch() -> Response:
     """Accept up to 1,000 events; one answer each, in the order sent.
 

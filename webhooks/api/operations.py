@@ -25,7 +25,8 @@ class Operation:
     """One route and method. ``scope`` None: any key will do.
 
     ``body`` and ``answer`` are msgspec structs (None: there is none), ``status`` that of
-    the usual answer. ``own_keys``: it looks after idempotency keys by itself.
+    the usual answer. ``own_keys``: it looks after idempotency keys by itself; ``public``:
+    it needs no key at all.
     """
 
     scope: Scope | None
@@ -34,6 +35,7 @@ class Operation:
     status: int = 200
     parameters: Sequence[Parameter] = ()
     own_keys: bool = False
+    public: bool = False
 
 
 def operation(
@@ -44,11 +46,12 @@ def operation(
     status: int = 200,
     parameters: Sequence[Parameter] = (),
     own_keys: bool = False,
+    public: bool = False,
 ) -> Callable[[View], View]:
     """Say of a view what it needs, takes and answers; its docstring says what it does."""
 
     def describe(view: View) -> View:
-        view.operation = Operation(scope, body, answer, status, parameters, own_keys)  # type: ignore[attr-defined]
+        view.operation = Operation(scope, body, answer, status, parameters, own_keys, public)  # type: ignore[attr-defined]
         return view
 
     return describe

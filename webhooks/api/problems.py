@@ -28,6 +28,7 @@ TITLES = {
     "too-large": "The request is too large",
     "unsupported-media-type": "The request's format is not supported",
     "invalid": "A value is not valid",
+    "too-many-requests": "Too many requests",
     "internal": "Something went wrong here",
     "database-away": "The database does not answer",
 }
@@ -41,6 +42,7 @@ KINDS = {
     413: "too-large",
     415: "unsupported-media-type",
     422: "invalid",
+    429: "too-many-requests",
     500: "internal",
     503: "database-away",
 }

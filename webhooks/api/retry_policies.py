@@ -19,7 +19,7 @@ _policy = msgspec.json.Decoder(dict[str, Any])
 
 
 @blueprint.post("/retry-policies/preview")
-@operation(None)
+@operation(None, body=dict[str, Any])
 def preview() -> Response:
     """The ladder of a policy that is nowhere stored."""
     given = bodies.read_struct(_policy)

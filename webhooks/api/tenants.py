@@ -13,16 +13,18 @@ from webhooks import backoff, ids, tenants
 from webhooks.api import bodies, pages, retry_policies
 from webhooks.api.authentication import credential, require_all_tenants, tenant_to_change
 from webhooks.api.bodies import answer, timestamp
-from webhooks.api.operations import operation
+from webhooks.api.operations import Parameter, operation
 from webhooks.api.problems import Problem, not_found
 from webhooks.models import Tenant
 from webhooks.scopes import Scope
 from webhooks.tenants import TenantError
 
+TENANT = Parameter("tenant", "Which; for a key of all tenants")
+
 blueprint = Blueprint("tenants", __name__)
 
 
-class Change(msgspec.Struct, forbid_unknown_fields=True):
+class TenantChange(msgspec.Struct, forbid_unknown_fields=True):
     """What to change. ``retry_policy`` null: the installation's again; ``payload_days`` null:
     payloads are kept as long as their events; ``unknown_event_types``: accept or refuse them.
     """
@@ -33,26 +35,26 @@ class Change(msgspec.Struct, forbid_unknown_fields=True):
     unknown_event_types: str | UnsetType = UNSET
 
 
-class New(msgspec.Struct, forbid_unknown_fields=True):
+class NewTenant(msgspec.Struct, forbid_unknown_fields=True):
     """A tenant to make. ``key``: 1 to 63 of a-z 0-9 _ -; ``name``: the key unless given."""
 
     key: str
     name: str | None = None
 
 
-_change = msgspec.json.Decoder(Change)
-_new = msgspec.json.Decoder(New)
+_change = msgspec.json.Decoder(TenantChange)
+_new = msgspec.json.Decoder(NewTenant)
 
 
 @blueprint.get("/tenant")
-@operation(Scope.ENDPOINTS_READ)
+@operation(Scope.ENDPOINTS_READ, parameters=(TENANT,))
 def read() -> Response:
     """One tenant, with the retry policy of its endpoints that have none of their own."""
     return answer(_shown(_tenant()))
 
 
 @blueprint.patch("/tenant")
-@operation(Scope.ADMIN)
+@operation(Scope.ADMIN, body=TenantChange, parameters=(TENANT,))
 def update() -> Response:
     """Change what is given."""
     return answer(_shown(_update(_tenant())))
@@ -68,7 +70,7 @@ def list_() -> Response:
 
 
 @blueprint.post("/tenants")
-@operation(Scope.ADMIN, body=New, status=201)
+@operation(Scope.ADMIN, body=NewTenant, status=201)
 def create() -> Response:
     """Make a tenant; for a key of all tenants."""
     require_all_tenants()
@@ -89,7 +91,7 @@ def read_one(tenant_key: str) -> Response:
 
 
 @blueprint.patch("/tenants/<tenant_key>")
-@operation(Scope.ADMIN, body=Change)
+@operation(Scope.ADMIN, body=TenantChange)
 def update_one(tenant_key: str) -> Response:
     """Change what is given of it."""
     return answer(_shown(_update(_find(tenant_key))))
