@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
 from flask import Flask
 from werkzeug.test import TestResponse
 
@@ -15,7 +16,10 @@ URL = "http://127.0.0.1:8080/hook"
 
 
 class Api:
-    """Calls with an API key of one tenant, made if it is missing, or of all tenants (None)."""
+    """Calls with an API key of one tenant, made if it is missing, or of all tenants (None).
+
+    Every answer is held against what its route says that it answers.
+    """
 
     def __init__(
         self, app: Flask, tenant: str | None = None, scopes: Iterable[str] = ("admin",)
@@ -23,7 +27,7 @@ class Api:
         with app.app_context():
             found = tenants.find(tenant) or tenants.create(tenant, tenant) if tenant else None
             _, self.key = keys.create("test", found, scopes=scopes)
-        self._client = app.test_client()
+        self._app, self._client = app, app.test_client()
 
     def call(
         self,
@@ -39,9 +43,18 @@ class Api:
         if data is not None:
             sent["Content-Type"] = "application/json"
         sent |= headers or {}
-        return self._client.open(
+        answer = self._client.open(
             f"/api/v1{path}", method=method, data=data, headers={k: v for k, v in sent.items() if v}
         )
+        if answer.status_code < 300 and method != "HEAD":
+            self._check(answer, method, f"/api/v1{path.partition('?')[0]}")
+        return answer
+
+    def _check(self, answer: TestResponse, method: str, path: str) -> None:
+        view, _ = self._app.url_map.bind("localhost").match(path, method)
+        described = getattr(self._app.view_functions[view], "operation", None)
+        if described is not None and described.answer is not None:
+            msgspec.json.decode(answer.data, type=described.answer)
 
     def get(self, path: str) -> TestResponse:
         return self.call("GET", path)

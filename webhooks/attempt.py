@@ -37,6 +37,14 @@ LIVE = (Status.PENDING, Status.IN_FLIGHT, Status.SCHEDULED)
 FINISHED = (Status.DELIVERED, Status.DEAD_LETTERED, Status.CANCELLED)
 
 
+class Trigger(StrEnum):
+    """Why a delivery is tried: its event or its ladder, a person, or a bulk replay."""
+
+    SCHEDULE = "schedule"
+    MANUAL = "manual"
+    BULK = "bulk"
+
+
 class ErrorClass(StrEnum):
     """Why an attempt failed."""
 

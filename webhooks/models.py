@@ -17,6 +17,7 @@ from webhooks.queue_models import Delivery as Delivery
 from webhooks.queue_models import Event as Event
 from webhooks.queue_models import Lane as Lane
 from webhooks.queue_models import Replay as Replay
+from webhooks.queue_models import Worker as Worker
 
 
 class Tenant(Base):

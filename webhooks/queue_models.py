@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar
 from uuid import UUID
 
@@ -118,6 +118,22 @@ class Replay(Base):
     next_at: Mapped[datetime]
     replayed: Mapped[int] = mapped_column(BigInteger)
     skipped: Mapped[dict[str, int]] = mapped_column(JSONB)
+
+
+class Worker(Base):
+    """Read only: a worker's row is its lease, written by ``workers.py``."""
+
+    __tablename__ = "workers"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, server_default=NEW_ID)
+    host: Mapped[str]
+    pid: Mapped[int]
+    version: Mapped[str]
+    started_at: Mapped[datetime]
+    seen_at: Mapped[datetime]
+    lease: Mapped[timedelta]
+    in_flight: Mapped[int]
+    capacity: Mapped[int]
 
 
 class Lane(Base):

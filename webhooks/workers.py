@@ -26,6 +26,11 @@ WHERE id = %(id)s
 
 COUNT = "SELECT count(*) FROM webhooks.workers WHERE seen_at > now() - lease"
 
+TOTALS = """
+SELECT count(*), coalesce(sum(in_flight), 0), coalesce(sum(capacity), 0)
+FROM webhooks.workers WHERE seen_at > now() - lease
+"""
+
 LOCK = "SELECT 1 FROM webhooks.workers WHERE id = %(id)s FOR UPDATE"
 
 # After the lock, in a new statement: it sees a claim that was still open before.
@@ -67,6 +72,12 @@ def count(connection: psycopg.Connection) -> int:
     with transaction(connection):
         row = connection.execute(COUNT).fetchone()
     return max(1, row[0]) if row else 1
+
+
+def totals(connection: psycopg.Connection) -> tuple[int, int, int]:
+    """Of the workers whose lease runs: how many, what they hold, what they can hold."""
+    row = connection.execute(TOTALS).fetchone() or (0, 0, 0)
+    return int(row[0]), int(row[1]), int(row[2])
 
 
 def fence(connection: psycopg.Connection, worker_id: UUID) -> bool:

@@ -22,6 +22,7 @@ from webhooks.api.authentication import (
 )
 from webhooks.api.bodies import answer, timestamp
 from webhooks.api.operations import Parameter, operation
+from webhooks.api.pages import Page
 from webhooks.api.problems import Problem, not_found
 from webhooks.keys import ApiKeyError
 from webhooks.models import ApiKey
@@ -99,7 +100,7 @@ def create() -> Response:
 @blueprint.get("/api-keys")
 @operation(
     Scope.ADMIN,
-    answer=ShownKey,
+    answer=Page[ShownKey],
     parameters=(Parameter("tenant", "Keys of this tenant alone"), *pages.PARAMETERS),
 )
 def list_() -> Response:

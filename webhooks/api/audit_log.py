@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from flask import Blueprint, Response, request
 from sqlalchemy import Row, func, select
 
 from webhooks.api import delivery_filters, pages
 from webhooks.api.authentication import tenant_to_read
-from webhooks.api.bodies import answer, timestamp
+from webhooks.api.bodies import Timestamp, answer, rfc3339
 from webhooks.api.operations import Parameter, operation
+from webhooks.api.pages import Page
 from webhooks.api.problems import Problem
-from webhooks.models import AuditEntry
+from webhooks.models import AuditEntry, Tenant
 from webhooks.scopes import Scope
 
 LONGEST_WORD = 200
@@ -29,12 +31,24 @@ PARAMETERS = (
 )
 
 
+class Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Who did what to which object. ``tenant`` null: it concerns the installation."""
+
+    id: str
+    at: Timestamp
+    tenant: str | None
+    actor: str
+    action: str
+    object: str
+    detail: dict[str, Any]
+
+
 @blueprint.get("/audit-log")
-@operation(Scope.ADMIN, parameters=(*PARAMETERS, *pages.PARAMETERS))
+@operation(Scope.ADMIN, answer=Page[Entry], parameters=(*PARAMETERS, *pages.PARAMETERS))
 def list_() -> Response:
     """Entries, newest first; they are never changed."""
     pages.check_parameters(*(each.name for each in PARAMETERS), "limit", "cursor")
-    query = select(AuditEntry)
+    query = select(AuditEntry, Tenant.key).outerjoin(Tenant, Tenant.id == AuditEntry.tenant_id)
     tenant_id = tenant_to_read(request.args.get("tenant"))
     if tenant_id is not None:
         query = query.where(AuditEntry.tenant_id == tenant_id)
@@ -56,13 +70,14 @@ def _word(name: str) -> str | None:
     return text
 
 
-def _shown(row: Row[*tuple[Any, ...]]) -> dict[str, Any]:
-    entry: AuditEntry = row[0]
-    return {
-        "id": str(entry.id),
-        "at": timestamp(entry.at),
-        "actor": entry.actor,
-        "action": entry.action,
-        "object": entry.object,
-        "detail": entry.detail,
-    }
+def _shown(row: Row[AuditEntry, str | None]) -> Entry:
+    entry, tenant = row
+    return Entry(
+        id=str(entry.id),
+        at=rfc3339(entry.at),
+        tenant=tenant,
+        actor=entry.actor,
+        action=entry.action,
+        object=entry.object,
+        detail=entry.detail,
+    )

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 from flask import Response, current_app, request
@@ -17,6 +17,9 @@ from webhooks.db import FOREVER
 from webhooks.settings import Settings
 
 T = TypeVar("T")
+
+# RFC 3339 in UTC, as ``timestamp`` writes it.
+Timestamp: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
 JSON = "application/json"
 ENVELOPE_BYTES = 65_536
@@ -106,8 +109,11 @@ def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None)
 
 def timestamp(at: datetime | None) -> str | None:
     """RFC 3339 in UTC with microseconds; None for never and for forever."""
-    if at is None or at == FOREVER:
-        return None
+    return None if at is None or at == FOREVER else rfc3339(at)
+
+
+def rfc3339(at: datetime) -> str:
+    """The same of a time that there is."""
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -13,9 +12,12 @@ from sqlalchemy import RowMapping, text
 
 from webhooks import deliveries, ids
 from webhooks.api import attempts, bodies, delivery_filters, delivery_lists, pages
+from webhooks.api.attempts import Attempt
 from webhooks.api.authentication import credential
 from webhooks.api.bodies import answer
+from webhooks.api.delivery_lists import Delivery
 from webhooks.api.operations import operation
+from webhooks.api.pages import Page
 from webhooks.api.problems import Problem, not_found
 from webhooks.endpoint_fields import EndpointError, check_reason
 from webhooks.models import db
@@ -42,13 +44,23 @@ class Cancellation(msgspec.Struct, forbid_unknown_fields=True):
     reason: str | None = None
 
 
+class DeliveryWithAttempts(Delivery, forbid_unknown_fields=True, kw_only=True):
+    """A delivery with its last attempts, oldest first."""
+
+    attempts: list[Attempt]
+
+
 _cancellation = msgspec.json.Decoder(Cancellation)
 
 blueprint = Blueprint("deliveries", __name__)
 
 
 @blueprint.get("/deliveries")
-@operation(Scope.DELIVERIES_READ, parameters=(*delivery_filters.PARAMETERS, *pages.PARAMETERS))
+@operation(
+    Scope.DELIVERIES_READ,
+    answer=Page[Delivery],
+    parameters=(*delivery_filters.PARAMETERS, *pages.PARAMETERS),
+)
 def list_() -> Response:
     """Deliveries: what is live first, then what has finished, newest first in both."""
     pages.check_parameters(*delivery_filters.NAMES, "limit", "cursor")
@@ -59,30 +71,28 @@ def list_() -> Response:
 
 
 @blueprint.get("/deliveries/<delivery_id>")
-@operation(Scope.DELIVERIES_READ)
+@operation(Scope.DELIVERIES_READ, answer=DeliveryWithAttempts)
 def read(delivery_id: str) -> Response:
-    """One delivery with its attempts, oldest first."""
-    row = find(decoded(delivery_id))
-    found = attempts.newest(row["id"], row["created_at"])
-    return answer({**shown(row), "attempts": [attempts.shown(each) for each in reversed(found)]})
+    """One delivery with its last 100 attempts, oldest first."""
+    return answer(read_with_attempts(decoded(delivery_id)))
 
 
 @blueprint.post("/deliveries/<delivery_id>/replay")
-@operation(Scope.DELIVERIES_REPLAY, status=202)
+@operation(Scope.DELIVERIES_REPLAY, answer=Delivery, status=202)
 def replay(delivery_id: str) -> Response:
     """Send a finished delivery again; ``held`` says why it waits; 409 where it cannot be sent."""
     return _act(deliveries.replay, delivery_id)
 
 
 @blueprint.post("/deliveries/<delivery_id>/retry")
-@operation(Scope.DELIVERIES_REPLAY, status=202)
+@operation(Scope.DELIVERIES_REPLAY, answer=Delivery, status=202)
 def retry(delivery_id: str) -> Response:
     """Make a scheduled retry pending at once; ``held`` says why it waits; 409 if it cannot be."""
     return _act(deliveries.retry_now, delivery_id)
 
 
 @blueprint.post("/deliveries/<delivery_id>/cancel")
-@operation(Scope.DELIVERIES_REPLAY, body=Cancellation, status=202)
+@operation(Scope.DELIVERIES_REPLAY, body=Cancellation, answer=Delivery, status=202)
 def cancel(delivery_id: str) -> Response:
     """Give a pending or scheduled delivery up, for a reason; it may be replayed."""
     reason = bodies.read_struct(_cancellation).reason
@@ -124,6 +134,17 @@ def find(delivery_id: UUID) -> RowMapping:
     raise not_found("delivery")
 
 
-def shown(row: RowMapping) -> dict[str, Any]:
+def read_with_attempts(delivery_id: UUID) -> DeliveryWithAttempts:
+    """The caller's delivery with its last attempts; Problem 404 when there is none.
+
+    The attempts first: what they say has happened is then part of the delivery's state.
+    """
+    found = [attempts.shown(each) for each in reversed(attempts.newest(delivery_id))]
+    fields = msgspec.structs.asdict(shown(find(delivery_id)))
+    return DeliveryWithAttempts(**fields, attempts=found)
+
+
+def shown(row: RowMapping) -> Delivery:
+    """A delivery that was found, as the API shows it."""
     closed = delivery_lists.closed_endpoints([row])
     return delivery_lists.shown(row, delivery_lists.tenant_keys([row]), closed)

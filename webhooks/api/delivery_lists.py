@@ -12,13 +12,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from sqlalchemy import RowMapping, and_, func, select, text
 
 from webhooks import ids, lanes
 from webhooks.api import pages
-from webhooks.api.bodies import timestamp
-from webhooks.api.pages import FIRST_PAGE, Cursor, Place
-from webhooks.attempt import FINISHED, LIVE, Status
+from webhooks.api.bodies import Timestamp, rfc3339, timestamp
+from webhooks.api.pages import FIRST_PAGE, Cursor, Page, Place
+from webhooks.attempt import FINISHED, LIVE, ErrorClass, Status, Trigger
 from webhooks.db import FOREVER
 from webhooks.models import Endpoint, Lane, Tenant, db
 
@@ -85,7 +86,29 @@ class Filter:
         return not self.statuses or bool({*self.statuses} & {*FINISHED})
 
 
-def page(wanted: Filter, size: int, begins: Cursor = FIRST_PAGE) -> dict[str, Any]:
+class Delivery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A delivery. ``held``: why it waits though it is pending; the status code and the error
+    class are those of its last attempt.
+    """
+
+    id: str
+    tenant: str
+    event: str
+    event_type: str
+    endpoint: str
+    status: Status
+    reason: str | None
+    held: str | None
+    trigger: Trigger
+    attempt_count: int
+    status_code: int | None
+    error_class: ErrorClass | None
+    created_at: Timestamp
+    due_at: Timestamp | None
+    finished_at: Timestamp | None
+
+
+def page(wanted: Filter, size: int, begins: Cursor = FIRST_PAGE) -> Page[Delivery]:
     """The page of ``size`` deliveries that begins there."""
     rows = _backwards(wanted, size + 1, begins) if begins.backwards else (
         _forwards(wanted, size + 1, begins.place)
@@ -158,26 +181,26 @@ def _why_held(status: str, lane: Lane, now: datetime) -> str | None:
     return lanes.held(state, lane.open_at, now)
 
 
-def shown(row: RowMapping, keys: Mapping[UUID, str], closed: Mapping[UUID, str]) -> dict[str, Any]:
+def shown(row: RowMapping, keys: Mapping[UUID, str], closed: Mapping[UUID, str]) -> Delivery:
     """A delivery as the API shows it; ``closed`` are the reasons of ``closed_endpoints``."""
     held = closed.get(row["endpoint_id"]) if row["status"] == Status.PENDING else None
-    return {
-        "id": ids.encode(ids.DELIVERY, row["id"]),
-        "tenant": keys[row["tenant_id"]],
-        "event": ids.encode(ids.EVENT, row["event_id"]),
-        "event_type": row["event_type"],
-        "endpoint": ids.encode(ids.ENDPOINT, row["endpoint_id"]),
-        "status": row["status"],
-        "reason": row["reason"],
-        "held": held,
-        "trigger": row["trigger"],
-        "attempt_count": row["attempts"],
-        "status_code": row["status_code"],
-        "error_class": row["error_class"],
-        "created_at": timestamp(row["created_at"]),
-        "due_at": timestamp(row["due_at"]),
-        "finished_at": timestamp(row["finished_at"]),
-    }
+    return Delivery(
+        id=ids.encode(ids.DELIVERY, row["id"]),
+        tenant=keys[row["tenant_id"]],
+        event=ids.encode(ids.EVENT, row["event_id"]),
+        event_type=row["event_type"],
+        endpoint=ids.encode(ids.ENDPOINT, row["endpoint_id"]),
+        status=row["status"],
+        reason=row["reason"],
+        held=held,
+        trigger=row["trigger"],
+        attempt_count=row["attempts"],
+        status_code=row["status_code"],
+        error_class=row["error_class"],
+        created_at=rfc3339(row["created_at"]),
+        due_at=timestamp(row["due_at"]),
+        finished_at=timestamp(row["finished_at"]),
+    )
 
 
 def _live(

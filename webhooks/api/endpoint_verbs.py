@@ -1,21 +1,23 @@
-"""/endpoints/{id}/pause, /resume, /test, /stats and /backlog."""
+"""POST /endpoints/{id}/pause, /resume and /test."""
 
 from __future__ import annotations
 
+import threading
 import time
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import msgspec
 from flask import Blueprint, Response, current_app, url_for
 
-from webhooks import endpoints, ids, stats, trial_events
-from webhooks.api import attempts, bodies, deliveries, endpoint_rows
+from webhooks import endpoints, trial_events
+from webhooks.api import bodies, deliveries, endpoint_rows
 from webhooks.api.authentication import credential
-from webhooks.api.bodies import answer, timestamp
+from webhooks.api.bodies import answer
+from webhooks.api.deliveries import DeliveryWithAttempts
+from webhooks.api.endpoint_rows import ShownEndpoint
 from webhooks.api.operations import operation
-from webhooks.api.problems import Problem, not_found
+from webhooks.api.problems import Problem
 from webhooks.endpoints import EndpointError
 from webhooks.events import EventError, check_type
 from webhooks.models import Endpoint, db
@@ -23,9 +25,10 @@ from webhooks.release import ALL, Release, Unfinished
 from webhooks.scopes import Scope
 from webhooks.web_database import psycopg_connection
 
-PERIODS = {"last_24_h": timedelta(hours=24), "last_7_d": timedelta(days=7)}
 PATIENCE_S = 10.0
 LOOK_EVERY_S = 0.1
+# Of a process's threads (``web.threads``): emit needs the others.
+MOST_WAITING = 4
 
 blueprint = Blueprint("endpoint_verbs", __name__)
 
@@ -49,13 +52,14 @@ class Trial(msgspec.Struct, forbid_unknown_fields=True):
     payload: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(trial_events.PAYLOAD))
 
 
+_waiting = threading.BoundedSemaphore(MOST_WAITING)
 _pause = msgspec.json.Decoder(Pause)
 _resume = msgspec.json.Decoder(Resume)
 _trial = msgspec.json.Decoder(Trial)
 
 
 @blueprint.post("/endpoints/<endpoint_id>/pause")
-@operation(Scope.ENDPOINTS_WRITE, body=Pause)
+@operation(Scope.ENDPOINTS_WRITE, body=Pause, answer=ShownEndpoint)
 def pause(endpoint_id: str) -> Response:
     """Hold its deliveries until it is resumed; what is in flight ends as usual."""
     endpoint, wanted = endpoint_rows.find(endpoint_id), bodies.read_struct(_pause)
@@ -63,7 +67,7 @@ def pause(endpoint_id: str) -> Response:
 
 
 @blueprint.post("/endpoints/<endpoint_id>/resume")
-@operation(Scope.ENDPOINTS_WRITE, body=Resume)
+@operation(Scope.ENDPOINTS_WRITE, body=Resume, answer=ShownEndpoint)
 def resume(endpoint_id: str) -> Response:
     """Deliver again, a disabled one too; 409 when there is more to cancel than one request can."""
     endpoint, wanted = endpoint_rows.find(endpoint_id), bodies.read_struct(_resume)
@@ -75,12 +79,13 @@ def resume(endpoint_id: str) -> Response:
 
 
 @blueprint.post("/endpoints/<endpoint_id>/test")
-@operation(Scope.ENDPOINTS_WRITE, body=Trial)
+@operation(Scope.ENDPOINTS_WRITE, body=Trial, answer=DeliveryWithAttempts)
 def test(endpoint_id: str) -> Response:
     """Send it an event of its own, and answer with the delivery once an attempt has ended.
 
-    202 with the delivery's address when that takes longer than 10 s: it goes on like any
-    other. 409 when the endpoint is paused or disabled.
+    202 with the delivery's address when that takes longer than 10 s, or when many others wait
+    already. It is signed, retried and kept like any other. 409 when the endpoint is paused or
+    disabled.
     """
     endpoint, wanted = endpoint_rows.find(endpoint_id), bodies.read_struct(_trial)
     try:
@@ -94,64 +99,9 @@ def test(endpoint_id: str) -> Response:
     with psycopg_connection() as connection:
         delivery_id = trial_events.emit(connection, *place)
     current_app.extensions["webhooks_notifier"].notify()
-    return _wait(delivery_id)
-
-
-@blueprint.get("/endpoints/<endpoint_id>/stats")
-@operation(Scope.ENDPOINTS_READ)
-def read_stats(endpoint_id: str) -> Response:
-    """Attempts of the last day and week, by roll-ups that lag by up to five seconds."""
-    endpoint = endpoint_rows.find(endpoint_id)
-    place = endpoint.tenant_id, endpoint.id
-    with psycopg_connection() as connection:
-        found = {
-            name: shown_outcomes(stats.outcomes(connection, *place, period))
-            for name, period in PERIODS.items()
-        }
-        success, failure = stats.last_times(connection, *place)
-    days = {"last_success_day": _day(success), "last_failure_day": _day(failure)}
-    return answer({"endpoint": endpoint_id, **found, **days})
-
-
-@blueprint.get("/endpoints/<endpoint_id>/backlog")
-@operation(Scope.ENDPOINTS_READ)
-def read_backlog(endpoint_id: str) -> Response:
-    """What waits, since when, why, and how long it will take. Counts end at 10,000."""
-    endpoint = endpoint_rows.find(endpoint_id)
-    row = db.session.execute(endpoint_rows.query().where(Endpoint.id == endpoint.id)).first()
-    if row is None:
-        raise not_found("endpoint")
-    with psycopg_connection() as connection:
-        found = stats.backlog(connection, endpoint.tenant_id, endpoint.id)
-    return answer(
-        {
-            "endpoint": endpoint_id,
-            "pending": found.pending,
-            "scheduled": found.scheduled,
-            "in_flight": found.in_flight,
-            "counted_up_to": stats.MOST_COUNTED,
-            "oldest_pending_s": found.oldest_pending_s,
-            "drains_in_s": found.drains_in_s,
-            "lane": endpoint_rows.shown(row)["lane"],
-        }
-    )
-
-
-def shown_outcomes(found: stats.Outcomes) -> dict[str, Any]:
-    """Outcomes as the API shows them."""
-    return {
-        "delivered": found.delivered,
-        "failed": found.failed,
-        "dead_lettered": found.dead_lettered,
-        "success_share": found.success_share,
-        "p50_ms": found.p50_ms,
-        "p95_ms": found.p95_ms,
-    }
-
-
-def _day(at: Any) -> str | None:
-    text = timestamp(at)
-    return None if text is None else text[:10]
+    found = _wait(delivery_id)
+    location = {"Location": url_for("api.deliveries.read", delivery_id=found.id)}
+    return answer(found, 200 if found.attempts else 202, location)
 
 
 def _changed(endpoint: Endpoint, **fields: Any) -> Response:
@@ -163,22 +113,20 @@ def _changed(endpoint: Endpoint, **fields: Any) -> Response:
         raise Problem.of_field(422, field, error.message) from error
     except Unfinished as error:
         raise Problem(409, str(error)) from error
-    row = db.session.execute(endpoint_rows.query().where(Endpoint.id == endpoint_id)).first()
-    if row is None:
-        raise not_found("endpoint")
-    return answer(endpoint_rows.shown(row))
+    return answer(endpoint_rows.shown(endpoint_rows.read(endpoint_id)))
 
 
-def _wait(delivery_id: UUID) -> Response:
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        row = deliveries.find(delivery_id)
-        tried = attempts.newest(delivery_id, row["created_at"])
-        db.session.rollback()
-        if tried or time.monotonic() >= deadline:
-            break
-        time.sleep(LOOK_EVERY_S)
-    body = {**deliveries.shown(row), "attempts": [attempts.shown(a) for a in reversed(tried)]}
-    public_id = ids.encode(ids.DELIVERY, delivery_id)
-    location = {"Location": url_for("api.deliveries.read", delivery_id=public_id)}
-    return answer(body, 200 if tried else 202, location)
+def _wait(delivery_id: UUID) -> DeliveryWithAttempts:
+    """The delivery as soon as it has an attempt, or as it is when that takes too long."""
+    may_wait = _waiting.acquire(blocking=False)
+    deadline = time.monotonic() + (PATIENCE_S if may_wait else 0)
+    try:
+        while True:
+            found = deliveries.read_with_attempts(delivery_id)
+            db.session.rollback()
+            if found.attempts or time.monotonic() >= deadline:
+                return found
+            time.sleep(LOOK_EVERY_S)
+    finally:
+        if may_wait:
+            _waiting.release()

@@ -13,10 +13,12 @@ from webhooks import ca_certificates, endpoints, target_check
 from webhooks.api import bodies, endpoint_rows, pages
 from webhooks.api.authentication import credential, tenant_to_change, tenant_to_read
 from webhooks.api.bodies import answer
+from webhooks.api.endpoint_rows import ShownEndpoint
 from webhooks.api.operations import Parameter, operation
-from webhooks.api.problems import Problem, not_found
+from webhooks.api.pages import Page
+from webhooks.api.problems import Problem
 from webhooks.endpoints import EndpointError
-from webhooks.models import Endpoint, db
+from webhooks.models import Endpoint
 from webhooks.release import Release, Unfinished
 from webhooks.scopes import Scope
 
@@ -66,12 +68,24 @@ class EndpointChange(msgspec.Struct, forbid_unknown_fields=True):
     release: dict[str, Any] | UnsetType = UNSET
 
 
+class EndpointChanged(ShownEndpoint, forbid_unknown_fields=True, kw_only=True):
+    """The endpoint. ``warnings``: what is not wrong with its URL, but is worth a look."""
+
+    warnings: list[str] | UnsetType = UNSET
+
+
+class EndpointMade(EndpointChanged, forbid_unknown_fields=True, kw_only=True):
+    """The endpoint with the signing secret that was made for it, which is shown this once."""
+
+    secret: str | None
+
+
 _new = msgspec.json.Decoder(NewEndpoint)
 _change = msgspec.json.Decoder(EndpointChange)
 
 
 @blueprint.post("/endpoints")
-@operation(Scope.ENDPOINTS_WRITE, body=NewEndpoint, status=201)
+@operation(Scope.ENDPOINTS_WRITE, body=NewEndpoint, answer=EndpointMade, status=201)
 def create() -> Response:
     """Add an endpoint. The answer alone shows the signing secret that was made for it."""
     fields = msgspec.structs.asdict(bodies.read_struct(_new, MOST_BYTES))
@@ -83,20 +97,19 @@ def create() -> Response:
         )
     except EndpointError as error:
         raise Problem.of_field(422, error.field, error.message) from error
-    shown = _shown(endpoint.id)
-    location = url_for(".read", endpoint_id=shown["id"])
-    body = {**shown, "secret": secret, **_warnings(endpoint)}
-    return answer(body, 201, {"Location": location})
+    fields = _fields(endpoint.id)
+    made = EndpointMade(**fields, secret=secret, warnings=_warnings(endpoint))
+    return answer(made, 201, {"Location": url_for(".read", endpoint_id=made.id)})
 
 
 @blueprint.get("/endpoints")
 @operation(
     Scope.ENDPOINTS_READ,
+    answer=Page[ShownEndpoint],
     parameters=(
-        Parameter("tenant", "Those of this tenant; for a key of all tenants"),
-        *pages.PARAMETERS,
+        Parameter("tenant", "Those of this tenant; for a key of all tenants"), *pages.PARAMETERS,
     ),
-)
+)  # fmt: skip
 def list_() -> Response:
     """Endpoints, newest first."""
     pages.check_parameters("tenant", "limit", "cursor")
@@ -108,14 +121,15 @@ def list_() -> Response:
 
 
 @blueprint.get("/endpoints/<endpoint_id>")
-@operation(Scope.ENDPOINTS_READ)
+@operation(Scope.ENDPOINTS_READ, answer=ShownEndpoint)
 def read(endpoint_id: str) -> Response:
     """One endpoint; its secret is not shown again."""
-    return answer(_shown(endpoint_rows.find(endpoint_id).id))
+    found = endpoint_rows.find(endpoint_id)
+    return answer(endpoint_rows.shown(endpoint_rows.read(found.id)))
 
 
 @blueprint.patch("/endpoints/<endpoint_id>")
-@operation(Scope.ENDPOINTS_WRITE, body=EndpointChange)
+@operation(Scope.ENDPOINTS_WRITE, body=EndpointChange, answer=EndpointChanged)
 def update(endpoint_id: str) -> Response:
     """Change the fields that are given; pause, disable or resume by ``status``."""
     endpoint = endpoint_rows.find(endpoint_id)
@@ -130,7 +144,8 @@ def update(endpoint_id: str) -> Response:
     except Unfinished as error:
         raise Problem(409, str(error)) from error
     endpoint = endpoint_rows.find(endpoint_id)
-    return answer(_shown(endpoint.id) | (_warnings(endpoint) if "url" in fields else {}))
+    warnings = _warnings(endpoint) if "url" in fields else UNSET
+    return answer(EndpointChanged(**_fields(endpoint.id), warnings=warnings))
 
 
 @blueprint.delete("/endpoints/<endpoint_id>")
@@ -141,14 +156,11 @@ def delete(endpoint_id: str) -> tuple[str, int]:
     return "", 204
 
 
-def _warnings(endpoint: Endpoint) -> dict[str, list[str]]:
+def _warnings(endpoint: Endpoint) -> list[str] | UnsetType:
     """What is not wrong, but is worth a look; the name's answer is remembered from the check."""
     found = target_check.check(endpoint.url)
-    return {} if found is None else {"warnings": [found]}
+    return UNSET if found is None else [found]
 
 
-def _shown(endpoint_id: UUID) -> dict[str, Any]:
-    row = db.session.execute(endpoint_rows.query().where(Endpoint.id == endpoint_id)).first()
-    if row is None:
-        raise not_found("endpoint")
-    return endpoint_rows.shown(row)
+def _fields(endpoint_id: UUID) -> dict[str, Any]:
+    return msgspec.structs.asdict(endpoint_rows.shown(endpoint_rows.read(endpoint_id)))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from uuid import UUID
 
+import msgspec
 from flask import Blueprint, Response, request
 from sqlalchemy import Row, func, select
 
 from webhooks import ids
 from webhooks.api import delivery_filters, pages
 from webhooks.api.authentication import tenant_to_read
-from webhooks.api.bodies import answer, timestamp
+from webhooks.api.bodies import Timestamp, answer, rfc3339
 from webhooks.api.operations import Parameter, operation
+from webhooks.api.pages import Page
 from webhooks.models import Event, Tenant
 from webhooks.scopes import Scope
 
@@ -26,8 +28,22 @@ PARAMETERS = (
 )
 
 
+class EventSummary(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """An event without its payload. ``payload_bytes`` null: that is not kept any more."""
+
+    id: str
+    tenant: str
+    type: str
+    created_at: Timestamp
+    payload_bytes: int | None
+
+
 @blueprint.get("/events")
-@operation(Scope.DELIVERIES_READ, parameters=(*PARAMETERS, *pages.PARAMETERS))
+@operation(
+    Scope.DELIVERIES_READ,
+    answer=Page[EventSummary],
+    parameters=(*PARAMETERS, *pages.PARAMETERS),
+)
 def list_() -> Response:
     """Events without their payloads. One that is committed late may lie below one that was
     listed before: who follows events reads some seconds twice.
@@ -38,7 +54,10 @@ def list_() -> Response:
     ).join(Tenant, Tenant.id == Event.tenant_id)
     tenant_id = tenant_to_read(request.args.get("tenant"))
     if tenant_id is not None:
-        query = query.where(Event.tenant_id == tenant_id)
+        # The shard is in the primary key: others' events are passed over within the index.
+        query = query.where(
+            Event.tenant_id == tenant_id, Event.shard == func.webhooks.shard_of(tenant_id)
+        )
     if (event_type := delivery_filters.event_type()) is not None:
         query = query.where(Event.type == event_type)
     for name, condition in (("from", Event.id.__ge__), ("to", Event.id.__lt__)):
@@ -49,13 +68,12 @@ def list_() -> Response:
         return answer(pages.by_id(query, Event.id, _shown))
 
 
-def _shown(row: Row[*tuple[Any, ...]]) -> dict[str, Any]:
+def _shown(row: Row[UUID, str, datetime, int | None, str]) -> EventSummary:
     event_id, event_type, created_at, payload_bytes, tenant = row
-    at: datetime = created_at
-    return {
-        "id": ids.encode(ids.EVENT, event_id),
-        "tenant": tenant,
-        "type": event_type,
-        "created_at": timestamp(at),
-        "payload_bytes": payload_bytes,
-    }
+    return EventSummary(
+        id=ids.encode(ids.EVENT, event_id),
+        tenant=tenant,
+        type=event_type,
+        created_at=rfc3339(created_at),
+        payload_bytes=payload_bytes,
+    )

@@ -15,8 +15,9 @@ from webhooks import events, fanouts, ids
 from webhooks.api import bodies, delivery_lists, pages
 from webhooks.api.authentication import acting_tenant, credential
 from webhooks.api.bodies import BYTE_ORDER_MARK, Invalid, Malformed, answer, timestamp
-from webhooks.api.delivery_lists import Filter
+from webhooks.api.delivery_lists import Delivery, Filter
 from webhooks.api.operations import operation
+from webhooks.api.pages import Page
 from webhooks.api.problems import FieldError, Problem, not_found
 from webhooks.attempt import ATTEMPT_HEADER
 from webhooks.catalog import Catalog, Unfit
@@ -139,7 +140,7 @@ def payload(event_id: str) -> Response:
     return Response(found, content_type=bodies.JSON)
 
 
-def _deliveries(event_id: UUID) -> dict[str, Any]:
+def _deliveries(event_id: UUID) -> Page[Delivery]:
     """The first page of GET /deliveries?event=…, whose cursors they are."""
     wanted = Filter(event_id=event_id, tenant_id=credential().only_tenant)
     return delivery_lists.page(wanted, pages.DEFAULT_LIMIT)

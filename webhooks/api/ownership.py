@@ -7,10 +7,10 @@ from flask import Blueprint, Response
 from webhooks import proofs
 from webhooks.api import bodies, endpoint_rows
 from webhooks.api.authentication import credential
+from webhooks.api.endpoint_rows import ShownEndpoint
 from webhooks.api.operations import operation
-from webhooks.api.problems import Problem, not_found
+from webhooks.api.problems import Problem
 from webhooks.endpoints import EndpointError
-from webhooks.models import Endpoint, db
 from webhooks.proofs import TooSoon
 from webhooks.scopes import Scope
 
@@ -18,7 +18,7 @@ blueprint = Blueprint("ownership", __name__)
 
 
 @blueprint.post("/endpoints/<endpoint_id>/prove")
-@operation(Scope.ENDPOINTS_WRITE)
+@operation(Scope.ENDPOINTS_WRITE, answer=ShownEndpoint)
 def prove(endpoint_id: str) -> Response:
     """The endpoint, proved; 422 with what it answered instead, 429 when it was asked too lately."""
     endpoint = endpoint_rows.find(endpoint_id)
@@ -29,7 +29,4 @@ def prove(endpoint_id: str) -> Response:
         raise Problem(429, str(error), headers={"Retry-After": str(error.wait_s)}) from error
     except EndpointError as error:
         raise Problem.of_field(422, error.field, error.message) from error
-    row = db.session.execute(endpoint_rows.query().where(Endpoint.id == row_id)).first()
-    if row is None:
-        raise not_found("endpoint")
-    return bodies.answer(endpoint_rows.shown(row))
+    return bodies.answer(endpoint_rows.shown(endpoint_rows.read(row_id)))

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
+import msgspec
 import psycopg
 from flask import current_app, request
 from sqlalchemy import Select
@@ -36,6 +37,7 @@ DEFAULT_LIMIT = 50
 MOST_LIMIT = 200
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 TOO_SLOW = (
     "looking for so few among so many took too long; give endpoint or event where the list has "
@@ -67,6 +69,14 @@ class Cursor:
 
 
 FIRST_PAGE = Cursor()
+
+
+class Page(msgspec.Struct, Generic[T], forbid_unknown_fields=True, kw_only=True):
+    """A page of a list. ``next`` and ``prev`` are cursors; null: there is nothing further."""
+
+    data: list[T]
+    next: str | None
+    prev: str | None
 
 
 def check_parameters(*known: str) -> None:
@@ -117,8 +127,8 @@ def search() -> Iterator[None]:
     """Problem 422 for what the statement's time limit ended: asking again would not help."""
     try:
         yield
-    except OperationalError as error:
-        if not isinstance(error.orig, psycopg.errors.QueryCanceled):
+    except (OperationalError, psycopg.errors.QueryCanceled) as error:
+        if not isinstance(getattr(error, "orig", error), psycopg.errors.QueryCanceled):
             raise
         raise Problem(422, TOO_SLOW) from error
 
@@ -144,10 +154,10 @@ def page(
     rows: Sequence[R],
     size: int,
     place: Callable[[R], Place],
-    show: Callable[[R], Any],
+    show: Callable[[R], T],
     begins: Cursor,
     context: str,
-) -> dict[str, Any]:
+) -> Page[T]:
     """A page out of up to ``size`` + 1 rows, in the order in which ``begins`` reads them.
 
     One too many means that there is a further page in that direction; in the other there is
@@ -158,16 +168,16 @@ def page(
         shown.reverse()
     behind = begins.place is not None and bool(shown)
     has_next, has_prev = (behind, further) if begins.backwards else (further, behind)
-    return {
-        "data": [show(row) for row in shown],
-        "next": _write(place(shown[-1]), FORWARDS, context) if has_next else None,
-        "prev": _write(place(shown[0]), BACKWARDS, context) if has_prev else None,
-    }
+    return Page(
+        data=[show(row) for row in shown],
+        next=_write(place(shown[-1]), FORWARDS, context) if has_next else None,
+        prev=_write(place(shown[0]), BACKWARDS, context) if has_prev else None,
+    )
 
 
 def by_id(
-    query: Select[*tuple[Any, ...]], column: InstrumentedAttribute[UUID], show: Callable[[Any], Any]
-) -> dict[str, Any]:
+    query: Select[*tuple[Any, ...]], column: InstrumentedAttribute[UUID], show: Callable[[Any], T]
+) -> Page[T]:
     """The page that the request asks for, newest first, of a query of models or rows.
 
     ``column`` is the id, and the first of the query's rows, or an attribute of it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from flask import Blueprint, Response, request, url_for
@@ -12,9 +12,11 @@ from sqlalchemy import select
 from webhooks import backoff, ids, tenants
 from webhooks.api import bodies, pages, retry_policies
 from webhooks.api.authentication import credential, require_all_tenants, tenant_to_change
-from webhooks.api.bodies import answer, timestamp
+from webhooks.api.bodies import Timestamp, answer, rfc3339
 from webhooks.api.operations import Parameter, operation
+from webhooks.api.pages import Page
 from webhooks.api.problems import Problem, not_found
+from webhooks.api.retry_policies import LadderInForce
 from webhooks.models import Tenant
 from webhooks.scopes import Scope
 from webhooks.tenants import TenantError
@@ -42,26 +44,39 @@ class NewTenant(msgspec.Struct, forbid_unknown_fields=True):
     name: str | None = None
 
 
+class ShownTenant(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A tenant, with the ladder of its endpoints that have no policy of their own."""
+
+    id: str
+    key: str
+    name: str
+    retry_policy: dict[str, Any] | None
+    payload_days: int | None
+    unknown_event_types: Literal["accept", "refuse"]
+    retry_ladder: LadderInForce
+    created_at: Timestamp
+
+
 _change = msgspec.json.Decoder(TenantChange)
 _new = msgspec.json.Decoder(NewTenant)
 
 
 @blueprint.get("/tenant")
-@operation(Scope.ENDPOINTS_READ, parameters=(TENANT,))
+@operation(Scope.ENDPOINTS_READ, answer=ShownTenant, parameters=(TENANT,))
 def read() -> Response:
     """One tenant, with the retry policy of its endpoints that have none of their own."""
     return answer(_shown(_tenant()))
 
 
 @blueprint.patch("/tenant")
-@operation(Scope.ADMIN, body=TenantChange, parameters=(TENANT,))
+@operation(Scope.ADMIN, body=TenantChange, answer=ShownTenant, parameters=(TENANT,))
 def update() -> Response:
     """Change what is given."""
     return answer(_shown(_update(_tenant())))
 
 
 @blueprint.get("/tenants")
-@operation(Scope.ADMIN, parameters=pages.PARAMETERS)
+@operation(Scope.ADMIN, answer=Page[ShownTenant], parameters=pages.PARAMETERS)
 def list_() -> Response:
     """Every tenant, newest first; for a key of all tenants."""
     require_all_tenants()
@@ -70,7 +85,7 @@ def list_() -> Response:
 
 
 @blueprint.post("/tenants")
-@operation(Scope.ADMIN, body=NewTenant, status=201)
+@operation(Scope.ADMIN, body=NewTenant, answer=ShownTenant, status=201)
 def create() -> Response:
     """Make a tenant; for a key of all tenants."""
     require_all_tenants()
@@ -84,14 +99,14 @@ def create() -> Response:
 
 
 @blueprint.get("/tenants/<tenant_key>")
-@operation(Scope.ENDPOINTS_READ)
+@operation(Scope.ENDPOINTS_READ, answer=ShownTenant)
 def read_one(tenant_key: str) -> Response:
     """One tenant by its key; another's is not there for a key of one tenant."""
     return answer(_shown(_find(tenant_key)))
 
 
 @blueprint.patch("/tenants/<tenant_key>")
-@operation(Scope.ADMIN, body=TenantChange)
+@operation(Scope.ADMIN, body=TenantChange, answer=ShownTenant)
 def update_one(tenant_key: str) -> Response:
     """Change what is given of it."""
     return answer(_shown(_update(_find(tenant_key))))
@@ -121,15 +136,15 @@ def _tenant() -> Tenant:
     return tenant_to_change(request.args.get("tenant"))
 
 
-def _shown(tenant: Tenant) -> dict[str, Any]:
+def _shown(tenant: Tenant) -> ShownTenant:
     in_force = backoff.in_force(None, tenant.retry_policy, bodies.settings())
-    return {
-        "id": ids.encode(ids.TENANT, tenant.id),
-        "key": tenant.key,
-        "name": tenant.name,
-        "retry_policy": tenant.retry_policy,
-        "payload_days": tenant.payload_days,
-        "unknown_event_types": tenant.unknown_event_types,
-        "retry_ladder": retry_policies.shown(*in_force),
-        "created_at": timestamp(tenant.created_at),
-    }
+    return ShownTenant(
+        id=ids.encode(ids.TENANT, tenant.id),
+        key=tenant.key,
+        name=tenant.name,
+        retry_policy=tenant.retry_policy,
+        payload_days=tenant.payload_days,
+        unknown_event_types=tenant.unknown_event_types,  # type: ignore[arg-type]
+        retry_ladder=retry_policies.in_force(*in_force),
+        created_at=rfc3339(tenant.created_at),
+    )

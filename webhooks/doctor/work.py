@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import psycopg
 
-from webhooks import deliveries, ids
+from webhooks import backlog, deliveries, ids
 from webhooks.db import INDEXES_ONLY, transaction
 from webhooks.doctor.finding import Finding, Level, span
 
@@ -24,29 +24,6 @@ SELECT count(*) FROM (
     WHERE q.status = 'in_flight'
       AND NOT EXISTS (SELECT FROM webhooks.workers w WHERE w.id = q.worker_id)
     LIMIT 10000) AS stray
-"""
-# A loose index scan like a claim's: the first of each lane, however many it has. What was
-# tried before is left out, for when it became pending again is not known; so are lanes
-# whose own rate or breaker makes them wait.
-OLDEST = """
-WITH RECURSIVE scan (shard, endpoint_id, waits_s, probes) AS (
-    SELECT (-1)::smallint, '00000000-0000-0000-0000-000000000000'::uuid, NULL::float8, 0
-    UNION ALL
-    SELECT next.shard, next.endpoint_id,
-           CASE WHEN l.open_at <= now() AND l.broken_s = 0 AND l.rate_limit IS NULL
-                     AND next.attempts = 0
-                THEN date_part('epoch', clock_timestamp() - next.created_at) END,
-           scan.probes + 1
-    FROM scan
-    CROSS JOIN LATERAL (
-        SELECT d.shard, d.endpoint_id, d.created_at, d.attempts FROM webhooks.deliveries_queue d
-        WHERE d.status = 'pending' AND d.priority = 0
-          AND (d.shard, d.endpoint_id) > (scan.shard, scan.endpoint_id)
-        ORDER BY d.shard, d.endpoint_id, d.priority, d.id LIMIT 1) next
-    LEFT JOIN webhooks.lanes l ON l.shard = next.shard AND l.endpoint_id = next.endpoint_id
-    WHERE scan.probes < 20000
-)
-SELECT endpoint_id, waits_s FROM scan WHERE waits_s IS NOT NULL ORDER BY waits_s DESC LIMIT 1
 """
 ENDPOINTS = """
 SELECT count(*), count(*) FILTER (WHERE e.status = 'disabled'),
@@ -107,12 +84,12 @@ def oldest_pending(
 ) -> Iterator[Finding]:
     """New deliveries behind an open lane go out within seconds."""
     with transaction(connection, *INDEXES_ONLY):
-        row = connection.execute(OLDEST).fetchone()
-    if row is None:
+        first = backlog.first_in_line(connection, None)
+    if first is None:
         yield Finding("oldest pending", Level.OK, "nothing waits behind an open lane")
         return
-    what = f"{span(row[1])}, for {ids.encode(ids.ENDPOINT, row[0])}"
-    late = row[1] > longest_s
+    what = f"{span(first.seconds)}, for {ids.encode(ids.ENDPOINT, first.endpoint_id)}"
+    late = first.seconds > longest_s
     remedy = (
         "if all wait, start more workers; if one endpoint does, it answers too slowly: raise its "
         "max_in_flight or mend its receiver"
