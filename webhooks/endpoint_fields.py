@@ -102,6 +102,16 @@ def _check_url(url: str, settings: Settings) -> str:
         raise EndpointError("url", str(error)) from error
 
 
+def check_pattern(field: str, pattern: str) -> None:
+    """EndpointError unless it is an event type, a prefix of some, or all of them."""
+    if len(pattern) > LONGEST_PATTERN or not _PATTERN.fullmatch(pattern):
+        raise EndpointError(
+            field,
+            f"{pattern[:80]!r} is not an event type such as invoice.paid, "
+            f"a prefix such as invoice.*, or *; at most {LONGEST_PATTERN} characters",
+        )
+
+
 def _check_patterns(patterns: list[str]) -> list[str]:
     distinct = sorted(set(patterns))
     if not 1 <= len(distinct) <= MOST_EVENT_TYPES:
@@ -110,12 +120,7 @@ def _check_patterns(patterns: list[str]) -> list[str]:
             f"give 1 to {MOST_EVENT_TYPES} patterns, such as invoice.paid, invoice.* or *",
         )
     for n, pattern in enumerate(patterns):
-        if len(pattern) > LONGEST_PATTERN or not _PATTERN.fullmatch(pattern):
-            raise EndpointError(
-                f"event_types[{n}]",
-                f"{pattern[:80]!r} is not an event type such as invoice.paid, "
-                f"a prefix such as invoice.*, or *; at most {LONGEST_PATTERN} characters",
-            )
+        check_pattern(f"event_types[{n}]", pattern)
     return distinct
 
 

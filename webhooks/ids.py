@@ -21,6 +21,7 @@ TENANT = "ten"
 API_KEY = "key"
 REPLAY = "rpl"
 EVENT_TYPE = "typ"
+SUBSCRIPTION = "sub"
 SECRET = "sec"  # noqa: S105 - a kind of object
 
 

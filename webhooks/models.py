@@ -109,6 +109,7 @@ class Subscription(Base):
     tenant_id: Mapped[UUID]
     endpoint_id: Mapped[UUID]
     pattern: Mapped[str]
+    filter: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
 
 

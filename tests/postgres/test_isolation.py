@@ -44,6 +44,12 @@ ROUTES: dict[str, Route] = {
     "GET /events/<event_id>/payload": Route(),
     "GET /openapi.json": Route(),
     "GET /events": Route(),
+    "GET /subscriptions": Route(),
+    "POST /subscriptions": Route({"endpoint": "ep_" + "0" * 26, "event_type": "a"}),
+    "POST /subscriptions/dry-run": Route({"filter": "$.a > 1", "payload": {"a": 2}}),
+    "GET /subscriptions/<subscription_id>": Route(),
+    "PATCH /subscriptions/<subscription_id>": Route({"filter": None}),
+    "DELETE /subscriptions/<subscription_id>": Route(),
     "GET /event-types": Route(),
     "POST /event-types": Route({"name": "new.type"}),
     "GET /event-types/<name>": Route(),
@@ -104,6 +110,7 @@ LISTS = (
     "/audit-log",
     "/replays",
     "/event-types",
+    "/subscriptions",
 )
 
 
@@ -141,6 +148,7 @@ def theirs(app: Flask, connection: psycopg.Connection) -> dict[str, str]:
         "delivery_id": ids.encode(ids.DELIVERY, dead.delivery_id),
         "key_id": key["id"],
         "replay_id": api.post("/replays", {"start": False}).json["id"],
+        "subscription_id": api.get("/subscriptions").json["data"][0]["id"],
         "name": api.post("/event-types", {"name": "victims.type"}).json["name"],
         "tenant_key": "victim",
         "number": "1",

@@ -22,6 +22,7 @@ from webhooks.api import (
     ownership,
     replays,
     retry_policies,
+    subscriptions,
     tenants,
 )
 from webhooks.api.authentication import authenticate
@@ -33,8 +34,8 @@ blueprint.before_request(authenticate)
 blueprint.before_request(idempotency.begin)
 blueprint.after_request(idempotency.finish)
 for resource in (
-    events, event_lists, event_types, endpoints, endpoint_verbs, endpoint_stats, endpoint_secrets,
-    ownership, deliveries, delivery_attempts, replays, retry_policies, tenants, api_keys,
-    audit_log, installation, openapi,
+    events, event_lists, event_types, subscriptions, endpoints, endpoint_verbs, endpoint_stats,
+    endpoint_secrets, ownership, deliveries, delivery_attempts, replays, retry_policies, tenants,
+    api_keys, audit_log, installation, openapi,
 ):  # fmt: skip
     blueprint.register_blueprint(resource.blueprint)

@@ -33,6 +33,7 @@ _PART = re.compile(r"<(\w+)>")
 _ID = rf"[0-7][{ids.ALPHABET}]{{{ids.LENGTH - 1}}}"
 PATH_PARTS: Mapping[str, tuple[str, str]] = {
     "endpoint_id": ("An endpoint's id", f"^{ids.ENDPOINT}_{_ID}$"),
+    "subscription_id": ("A subscription's id", f"^{ids.SUBSCRIPTION}_{_ID}$"),
     "secret_id": ("A signing secret's id", f"^{ids.SECRET}_{_ID}$"),
     "event_id": ("An event's id", f"^{ids.EVENT}_{_ID}$"),
     "delivery_id": ("A delivery's id", f"^{ids.DELIVERY}_{_ID}$"),
