@@ -22,6 +22,7 @@ API_KEY = "key"
 REPLAY = "rpl"
 EVENT_TYPE = "typ"
 SUBSCRIPTION = "sub"
+FAILURE_GROUP = "fgr"
 SECRET = "sec"  # noqa: S105 - a kind of object
 
 

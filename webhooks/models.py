@@ -15,6 +15,7 @@ from webhooks.model_base import db as db
 from webhooks.queue_models import Attempt as Attempt
 from webhooks.queue_models import Delivery as Delivery
 from webhooks.queue_models import Event as Event
+from webhooks.queue_models import FailureGroup as FailureGroup
 from webhooks.queue_models import Lane as Lane
 from webhooks.queue_models import Replay as Replay
 from webhooks.queue_models import Worker as Worker

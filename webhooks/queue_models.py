@@ -136,6 +136,29 @@ class Worker(Base):
     capacity: Mapped[int]
 
 
+class FailureGroup(Base):
+    """Counted by ``rollups.py``; a person changes the state alone."""
+
+    __tablename__ = "failure_groups"
+
+    shard: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    endpoint_id: Mapped[UUID] = mapped_column(primary_key=True)
+    fingerprint: Mapped[bytes] = mapped_column(primary_key=True)
+    id: Mapped[UUID] = mapped_column(server_default=NEW_ID)
+    tenant_id: Mapped[UUID]
+    error_class: Mapped[str]
+    status_code: Mapped[int | None] = mapped_column(SmallInteger)
+    detail: Mapped[str]
+    first_at: Mapped[datetime]
+    last_at: Mapped[datetime]
+    failures: Mapped[int] = mapped_column(BigInteger)
+    dead_lettered: Mapped[int] = mapped_column(BigInteger)
+    last_delivery_id: Mapped[UUID]
+    state: Mapped[str]
+    state_by: Mapped[str | None]
+    state_at: Mapped[datetime | None]
+
+
 class Lane(Base):
     """Read only: an endpoint's run-time state, written by the engine."""
 

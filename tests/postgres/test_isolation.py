@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -18,10 +19,11 @@ from werkzeug.routing import Rule
 
 from tests.api import Api
 from tests.queue import claim, delivered, one, outcome, register
-from webhooks import ids
-from webhooks.attempt import ErrorClass
+from webhooks import ids, rollups
+from webhooks.attempt import Claim, ErrorClass
 from webhooks.deliveries import Settlement, settlement
 from webhooks.scopes import Scope, granted
+from webhooks.tally import Tally
 
 READ = "GET"
 # Tables that a request of whoever may change: when a key was last used.
@@ -93,6 +95,8 @@ ROUTES: dict[str, Route] = {
     "POST /tenants": Route({"key": "new"}),
     "GET /tenants/<tenant_key>": Route(),
     "PATCH /tenants/<tenant_key>": Route({"name": "changed"}),
+    "GET /failure-groups": Route(),
+    "PATCH /failure-groups/<group_id>": Route({"state": "muted"}),
     "GET /audit-log": Route(),
     "GET /workers": Route(),
     "GET /stats": Route(),
@@ -111,6 +115,7 @@ LISTS = (
     "/replays",
     "/event-types",
     "/subscriptions",
+    "/failure-groups",
 )
 
 
@@ -150,9 +155,18 @@ def theirs(app: Flask, connection: psycopg.Connection) -> dict[str, str]:
         "replay_id": api.post("/replays", {"start": False}).json["id"],
         "subscription_id": api.get("/subscriptions").json["data"][0]["id"],
         "name": api.post("/event-types", {"name": "victims.type"}).json["name"],
+        "group_id": ids.encode(ids.FAILURE_GROUP, _count_failure(connection, dead)),
         "tenant_key": "victim",
         "number": "1",
     }
+
+
+def _count_failure(connection: psycopg.Connection, claim: Claim) -> UUID:
+    tally = Tally()
+    tally.add([(claim, outcome(ErrorClass.HTTP_5XX, 500), True)])
+    rollups.flush(connection, tally.take())
+    found: UUID = one(connection, "SELECT id FROM webhooks.failure_groups")
+    return found
 
 
 def path_of(route: str, known: Mapping[str, str]) -> tuple[str, str]:

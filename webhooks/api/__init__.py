@@ -16,6 +16,7 @@ from webhooks.api import (
     event_lists,
     event_types,
     events,
+    failure_groups,
     idempotency,
     installation,
     openapi,
@@ -36,6 +37,6 @@ blueprint.after_request(idempotency.finish)
 for resource in (
     events, event_lists, event_types, subscriptions, endpoints, endpoint_verbs, endpoint_stats,
     endpoint_secrets, ownership, deliveries, delivery_attempts, replays, retry_policies, tenants,
-    api_keys, audit_log, installation, openapi,
+    api_keys, failure_groups, audit_log, installation, openapi,
 ):  # fmt: skip
     blueprint.register_blueprint(resource.blueprint)

@@ -39,6 +39,7 @@ PATH_PARTS: Mapping[str, tuple[str, str]] = {
     "delivery_id": ("A delivery's id", f"^{ids.DELIVERY}_{_ID}$"),
     "replay_id": ("A replay's id", f"^{ids.REPLAY}_{_ID}$"),
     "key_id": ("An API key's id", f"^{ids.API_KEY}_{_ID}$"),
+    "group_id": ("A failure group's id", f"^{ids.FAILURE_GROUP}_{_ID}$"),
     "number": ("The number of the attempt, from 1", "^[0-9]{1,9}$"),
     "tenant_key": ("A tenant's key", "^[a-z0-9][a-z0-9_-]{0,62}$"),
     "name": ("An event type's name", r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"),
