@@ -20,6 +20,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from webhooks import api, dashboard
 from webhooks.api import key_sets, problems
 from webhooks.api.authentication import check_views
+from webhooks.api.limits import Emits
 from webhooks.api.problems import Problem
 from webhooks.catalog import Catalog
 from webhooks.db import sqlalchemy_url
@@ -72,6 +73,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.extensions["webhooks_notifier"] = Notifier(settings.database_url)
     app.extensions["webhooks_verified_keys"] = VerifiedKeys()
     app.extensions["webhooks_catalog"] = Catalog()
+    app.extensions["webhooks_emits"] = Emits()
     app.extensions["webhooks_group_commit"] = GroupCommit()
     db.init_app(app)
     with app.app_context():

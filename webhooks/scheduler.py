@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 import psycopg
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from webhooks import maintenance, partitions, payloads, retention
+from webhooks import buckets, maintenance, partitions, payloads, retention
 from webhooks.db import connect
 from webhooks.settings import Settings
 
@@ -47,6 +47,7 @@ JOBS = (
     Job("make_partitions", 600, lambda connection, _: partitions.make_partitions(connection)),
     Job("expire_idempotency_keys", 300, lambda c, _: maintenance.expire_idempotency_keys(c)),
     Job("expire_sessions", 300, lambda c, _: maintenance.expire_sessions(c)),
+    Job("forget_buckets", 3_600, lambda connection, _: buckets.forget_full(connection)),
     Job("expire_deliveries", 300, maintenance.expire_deliveries),
     Job("expire_payloads", 600, lambda connection, _: payloads.expire(connection)),
     Job("drop_days", 600, retention.drop_due),

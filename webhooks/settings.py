@@ -78,6 +78,8 @@ class Settings:
     endpoint_max_in_flight: int = _setting("WEBHOOKS_ENDPOINT_MAX_IN_FLIGHT", 50, low=1, high=1000)
     max_in_flight: int = _setting("WEBHOOKS_MAX_IN_FLIGHT", 1000, low=1, high=10_000)
     host_max_in_flight: int = _setting("WEBHOOKS_HOST_MAX_IN_FLIGHT", 500, low=0, high=1_000_000)
+    writes_per_minute: int = _setting("WEBHOOKS_WRITES_PER_MINUTE", 600, low=0, high=1_000_000)
+    emits_per_second: int = _setting("WEBHOOKS_EMITS_PER_SECOND", 0, low=0, high=1_000_000)
     max_age_days: int = _setting("WEBHOOKS_MAX_AGE_DAYS", 30, low=1, high=3650)
     keep_events_days: int = _setting("WEBHOOKS_KEEP_EVENTS_DAYS", 32, low=1, high=3660)
     keep_deliveries_days: int = _setting("WEBHOOKS_KEEP_DELIVERIES_DAYS", 30, low=1, high=3660)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from typing import Any
 
@@ -81,8 +82,8 @@ def test_many_at_once_are_one(app: Flask, api: Api, connection: psycopg.Connecti
     answers: list[Any] = []
 
     def ask() -> None:
-        mine = Api.__new__(Api)
-        mine.key, mine._client = api.key, app.test_client()
+        mine = copy.copy(api)
+        mine._client = app.test_client()
         answers.append(create(mine))
 
     threads = [threading.Thread(target=ask) for _ in range(20)]

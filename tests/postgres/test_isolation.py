@@ -26,8 +26,8 @@ from webhooks.scopes import Scope, granted
 from webhooks.tally import Tally
 
 READ = "GET"
-# Tables that a request of whoever may change: when a key was last used.
-NOT_COMPARED = {"api_keys"}
+# Tables that any request may change: when a key was last used, and how often it wrote.
+NOT_COMPARED = {"api_keys", "buckets"}
 
 
 @dataclass(frozen=True)

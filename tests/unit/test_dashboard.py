@@ -11,7 +11,6 @@ import pytest
 from markupsafe import Markup
 
 from webhooks.dashboard import bodies, formats
-from webhooks.dashboard.throttle import Throttle
 from webhooks.dashboard.timeline import phases
 from webhooks.files import find
 
@@ -161,48 +160,6 @@ def test_time_without_an_answer_was_waiting() -> None:
 def test_an_attempt_without_a_duration_has_no_bar(values: dict[str, float]) -> None:
     """A lost worker leaves no timings."""
     assert phases(attempt(**values)) == []
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_ten_failures_of_a_name_close_it_for_its_address() -> None:
-    """The eleventh try waits until the first failure is five minutes old."""
-    clock = Clock()
-    throttle = Throttle(clock)
-    for _ in range(10):
-        assert throttle.wait_s("ana", "192.0.2.1") == 0
-        throttle.failed("ana", "192.0.2.1")
-        clock.now += 1
-
-    assert throttle.wait_s("Ana ", "192.0.2.1") == 290
-    assert throttle.wait_s("ana", "192.0.2.2") == 0
-    assert throttle.wait_s("ben", "192.0.2.1") == 0
-    clock.now += 290
-    assert throttle.wait_s("ana", "192.0.2.1") == 0
-
-
-def test_fifty_failures_of_an_address_close_it_for_every_name() -> None:
-    """Trying one password with many names is limited too."""
-    throttle = Throttle(Clock())
-    for n in range(50):
-        throttle.failed(f"user{n}", "192.0.2.1")
-
-    assert throttle.wait_s("ana", "192.0.2.1") > 0
-    assert throttle.wait_s("ana", "192.0.2.2") == 0
-
-
-def test_the_limit_itself_does_not_grow_for_ever() -> None:
-    """A flood of names from many addresses takes bounded memory."""
-    throttle = Throttle(Clock())
-    for n in range(12_000):
-        throttle.failed(f"user{n}", f"198.51.{n // 250}.{n % 250}")
-
-    assert len(throttle._failures) <= 10_002
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)

@@ -19,6 +19,7 @@ from webhooks.api import (
     failure_groups,
     idempotency,
     installation,
+    limits,
     openapi,
     ownership,
     replays,
@@ -32,6 +33,8 @@ PREFIX = "/api/v1"
 
 blueprint = Blueprint("api", __name__, url_prefix=PREFIX)
 blueprint.before_request(authenticate)
+blueprint.before_request(limits.check)
+blueprint.after_request(limits.show)
 blueprint.before_request(idempotency.begin)
 blueprint.after_request(idempotency.finish)
 for resource in (

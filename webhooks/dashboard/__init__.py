@@ -20,7 +20,6 @@ from webhooks.dashboard import (
 )
 from webhooks.dashboard.errors import error_page
 from webhooks.dashboard.site import blueprint
-from webhooks.dashboard.throttle import Throttle
 from webhooks.settings import Settings
 
 __all__ = [
@@ -51,7 +50,6 @@ def init_dashboard(app: Flask) -> CSRFProtect:
     Needs ``SECRET_KEY`` and ``app.extensions["webhooks_settings"]``.
     """
     settings: Settings = app.extensions["webhooks_settings"]
-    app.extensions["webhooks_throttle"] = Throttle()
     app.config.update(
         SESSION_COOKIE_NAME="form_session" if settings.development else "__Host-form_session",
         SESSION_COOKIE_SECURE=not settings.development,

@@ -8,6 +8,7 @@ from flask import current_app, g, make_response, redirect, request, session, url
 from werkzeug.wrappers import Response
 
 from webhooks import users
+from webhooks.dashboard import throttle
 from webhooks.dashboard.live import page
 from webhooks.dashboard.site import (
     THEMES,
@@ -19,7 +20,6 @@ from webhooks.dashboard.site import (
     session_cookie,
     settings,
 )
-from webhooks.dashboard.throttle import Throttle
 
 THEME_AGE_S = 365 * 86_400
 
@@ -42,7 +42,6 @@ def open_session() -> Response:
     """Check name and password; every failure reads the same."""
     username = request.form.get("username", "")
     address = request.remote_addr or ""
-    throttle: Throttle = current_app.extensions["webhooks_throttle"]
     wait_s = throttle.wait_s(username, address)
     if wait_s:
         return _too_many(username, wait_s)
