@@ -6,7 +6,9 @@ from uuid import UUID
 
 import psycopg
 
+from webhooks import event_types
 from webhooks.db import transaction
+from webhooks.models import Tenant
 from webhooks.partitions import make_partitions
 
 TYPE = "webhooks.test"
@@ -23,6 +25,12 @@ INSERT INTO webhooks.deliveries_queue (shard, tenant_id, event_id, endpoint_id, 
 VALUES (webhooks.shard_of(%(tenant)s), %(tenant)s, %(event)s, %(endpoint)s, %(type)s)
 RETURNING id
 """
+
+
+def example(tenant: Tenant, type: str) -> bytes:
+    """A payload of this event type: the catalogue's example, else a word of ours."""
+    known = event_types.find(tenant, type)
+    return PAYLOAD if known is None or known.example is None else known.example.encode()
 
 
 def emit(

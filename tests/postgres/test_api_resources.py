@@ -16,7 +16,7 @@ from tests.dispatching import dispatching, make_target
 from tests.queue import claim, delivered, make_endpoint, one, outcome, register, statuses
 from tests.recorder import Recorder
 from tests.stack import eventually
-from webhooks import ids, rollups
+from webhooks import ids, rollups, trial_events
 from webhooks.api import endpoint_verbs
 from webhooks.attempt import ErrorClass, Timings
 from webhooks.deliveries import Settlement, settlement
@@ -90,10 +90,12 @@ def test_a_waiting_delivery_is_cancelled_with_its_reason(
     assert (again.status_code, "it is cancelled" in again.json["detail"]) == (409, True)
     assert api.post(f"{path}/replay").status_code == 202
     claim(connection, register(connection))
-    assert api.post(f"{path}/cancel", {}).status_code == 409
+    in_flight = api.post(f"{path}/cancel", {})
+    assert (in_flight.status_code, "wait" in in_flight.json["detail"]) == (409, True)
     assert api.post(f"{path}/cancel", {"reason": "a\nb"}).json["errors"][0]["field"] == "reason"
-    assert one(connection, "SELECT actor FROM webhooks.audit_log "
-               "WHERE action = 'delivery.cancelled'").startswith("API key")  # fmt: skip
+    (entry,) = api.get("/audit-log?action=delivery.cancelled").json["data"]
+    assert entry["actor"].startswith("API key")
+    assert (entry["object"], entry["detail"]) == (found["id"], {"reason": "the customer asked"})
 
 
 def test_events_are_listed_newest_first(api: Api, connection: psycopg.Connection) -> None:
@@ -214,6 +216,23 @@ def test_a_test_that_takes_long_goes_on(
     refused = api.post(f"/endpoints/{endpoint}/test", {})
     assert (refused.status_code, "paused" in refused.json["detail"]) == (409, True)
     assert statuses(connection) == {"pending": 1}
+
+
+def test_a_test_event_is_an_example_of_its_type(
+    api: Api, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalogue's, byte for byte; what is given is JSON in UTF-8, as for any event."""
+    monkeypatch.setattr(endpoint_verbs, "PATIENCE_S", 0)
+    path = f"/endpoints/{api.endpoint()}/test"
+    api.call("POST", "/event-types", b'{"name": "a.b", "example": {"n":  1.50}}')
+
+    for event_type, payload in (("a.b", b'{"n":  1.50}'), ("a.c", trial_events.PAYLOAD)):
+        sent = api.post(path, {"event_type": event_type}).json
+        assert api.get(f"/events/{sent['event']}/payload").data == payload
+    given = api.post(path, {"event_type": "a.b", "payload": None}).json
+    assert api.get(f"/events/{given['event']}/payload").data == b"null"
+    odd = api.call("POST", path, b'{"payload": "\xff"}')
+    assert (odd.status_code, odd.json["errors"][0]["field"]) == (400, "payload")
 
 
 def test_only_some_wait_for_their_test_events(

@@ -46,10 +46,10 @@ class Resume(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Trial(msgspec.Struct, forbid_unknown_fields=True):
-    """What to send; an example unless given."""
+    """What to send: unless given, the event type's example, or one of ours."""
 
     event_type: str = trial_events.TYPE
-    payload: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(trial_events.PAYLOAD))
+    payload: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
 
 
 _waiting = threading.BoundedSemaphore(MOST_WAITING)
@@ -94,7 +94,8 @@ def test(endpoint_id: str) -> Response:
         raise Problem.of_field(422, "event_type", error.message) from error
     if endpoint.status != "active":
         raise Problem(409, f"the endpoint is {endpoint.status}; resume it first")
-    place = endpoint.tenant_id, endpoint.id, wanted.event_type, bytes(wanted.payload)
+    payload = _payload(wanted) or trial_events.example(endpoint.tenant, wanted.event_type)
+    place = endpoint.tenant_id, endpoint.id, wanted.event_type, payload
     db.session.rollback()  # no transaction is open while it is on its way
     with psycopg_connection() as connection:
         delivery_id = trial_events.emit(connection, *place)
@@ -102,6 +103,15 @@ def test(endpoint_id: str) -> Response:
     found = _wait(delivery_id)
     location = {"Location": url_for("api.deliveries.read", delivery_id=found.id)}
     return answer(found, 200 if found.attempts else 202, location)
+
+
+def _payload(wanted: Trial) -> bytes:
+    payload = bytes(wanted.payload)
+    try:
+        payload.decode()  # the decoder skips over it without looking
+    except UnicodeDecodeError as error:
+        raise Problem.of_field(400, "payload", f"it is not UTF-8: {error.reason}") from error
+    return payload
 
 
 def _changed(endpoint: Endpoint, **fields: Any) -> Response:

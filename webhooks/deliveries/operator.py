@@ -164,8 +164,8 @@ def cancel(
     def work() -> None:
         status, _, tenant, *_ = _find(connection, delivery_id, tenant_id)
         if connection.execute(CANCEL, {"ids": [delivery_id], "reason": reason}).rowcount == 0:
-            raise Refused(f"it is {status}; only a pending or scheduled delivery can be cancelled")
-        _audit(connection, tenant, actor, "delivery.cancelled", delivery_id)
+            raise Refused(_why_not_cancelled(status))
+        _audit(connection, tenant, actor, "delivery.cancelled", delivery_id, reason=reason)
 
     _in_transaction(connection, work)
 
@@ -281,10 +281,24 @@ def _find(connection: psycopg.Connection, delivery_id: UUID, tenant_id: UUID | N
     return row
 
 
+def _why_not_cancelled(status: str) -> str:
+    if status == Status.IN_FLIGHT:
+        return "it is in_flight; wait until its attempt has ended"
+    if status in LIVE:
+        return "somebody else changed it at the same moment; look again"
+    return f"it is {status}; only a pending or scheduled delivery can be cancelled"
+
+
 def _audit(
-    connection: psycopg.Connection, tenant: UUID, actor: str, action: str, delivery_id: UUID
+    connection: psycopg.Connection,
+    tenant: UUID,
+    actor: str,
+    action: str,
+    delivery_id: UUID,
+    **detail: str,
 ) -> None:
-    audit.record(connection, tenant, actor, action, ids.encode(ids.DELIVERY, delivery_id))
+    about = ids.encode(ids.DELIVERY, delivery_id)
+    audit.record(connection, tenant, actor, action, about, **detail)
 
 
 def _in_transaction(connection: psycopg.Connection, work: Callable[[], T]) -> T:
