@@ -73,7 +73,7 @@ _trial = msgspec.json.Decoder(FilterTrial)
 def create() -> Response:
     """Subscribe an endpoint to one more event type, or pattern of them."""
     wanted = bodies.read_struct(_new)
-    endpoint = endpoint_rows.find(wanted.endpoint)
+    endpoint = _endpoint(wanted.endpoint)
     try:
         made = subscriptions.add(
             endpoint, wanted.event_type, wanted.filter, actor=credential().actor
@@ -153,6 +153,14 @@ def dry_run() -> Response:
     except FilterError as error:
         raise Problem.of_field(422, "filter", str(error)) from error
     return answer(FilterVerdict(matches=matches))
+
+
+def _endpoint(endpoint_id: str) -> Endpoint:
+    """In a body it is a field that is wrong, not a path that leads nowhere."""
+    try:
+        return endpoint_rows.find(endpoint_id)
+    except Problem as error:
+        raise Problem.of_field(422, "endpoint", "there is no endpoint of this id") from error
 
 
 def _find(subscription_id: str) -> Subscription:
