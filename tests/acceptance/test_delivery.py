@@ -223,6 +223,6 @@ def strand(stack: Stack) -> None:
 
 
 def press(stack: Stack, path: str) -> None:
-    status, action = ("dead_lettered", "replays") if path == "replay" else ("scheduled", "retries")
+    status, action = ("dead_lettered", "replay") if path == "replay" else ("scheduled", "retry")
     found = eventually(lambda: stack.get(f"/deliveries?status={status}")["data"])
     assert stack.post(f"/deliveries/{found[0]['id']}/{action}").status_code == 202
