@@ -51,6 +51,13 @@ def test_every_route_is_described(app: Flask, document: Any) -> None:
     assert len(found) == len(set(found))
 
 
+def test_every_route_says_what_it_answers(app: Flask) -> None:
+    """Unless there is nothing to say; each API test holds its answers against that."""
+    for route, rule in rules(app).items():
+        found = app.view_functions[rule.endpoint].operation  # type: ignore[attr-defined]
+        assert (found.answer is None) == (found.status == 204), route
+
+
 def test_bodies_are_described_as_they_are_taken(app: Flask, document: Any) -> None:
     """What the isolation test sends, which the API takes, fits; an unknown field does not."""
     validators = document["components"]

@@ -20,7 +20,7 @@ from webhooks.api.authentication import (
     tenant_to_change,
     tenant_to_read,
 )
-from webhooks.api.bodies import answer, timestamp
+from webhooks.api.bodies import Timestamp, answer, rfc3339, timestamp
 from webhooks.api.operations import Parameter, operation
 from webhooks.api.pages import Page
 from webhooks.api.problems import Problem, not_found
@@ -56,14 +56,14 @@ class ShownKey(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     id: str
     name: str
     tenant: str | None
-    scopes: list[str]
+    scopes: list[Scope]
     begins: str
     last_four: str
-    created_at: str
+    created_at: Timestamp
     created_by: str
-    expires_at: str | None
-    last_used_at: str | None
-    revoked_at: str | None
+    expires_at: Timestamp | None
+    last_used_at: Timestamp | None
+    revoked_at: Timestamp | None
 
 
 class MadeKey(ShownKey, forbid_unknown_fields=True, kw_only=True):
@@ -171,10 +171,10 @@ def _shown(key: ApiKey) -> ShownKey:
         id=ids.encode(ids.API_KEY, key.id),
         name=key.name,
         tenant=key.tenant.key if key.tenant else None,
-        scopes=list(key.scopes),
+        scopes=[Scope(scope) for scope in key.scopes],
         begins=f"{keys.PREFIX}{key.public_id}_",
         last_four=key.last_four,
-        created_at=timestamp(key.created_at) or "",
+        created_at=rfc3339(key.created_at),
         created_by=key.created_by,
         expires_at=timestamp(key.expires_at),
         last_used_at=timestamp(key.last_used_at),

@@ -12,8 +12,9 @@ from sqlalchemy import select
 from webhooks import event_types, ids
 from webhooks.api import bodies, pages
 from webhooks.api.authentication import credential, tenant_to_change
-from webhooks.api.bodies import answer, timestamp
+from webhooks.api.bodies import Timestamp, answer, rfc3339, timestamp
 from webhooks.api.operations import Parameter, operation
+from webhooks.api.pages import Page
 from webhooks.api.problems import Problem, not_found
 from webhooks.event_types import MOST_EXAMPLE_BYTES, EventTypeError
 from webhooks.models import EventType, Tenant
@@ -46,12 +47,39 @@ class TypeChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     archived: bool | UnsetType = UNSET
 
 
+class ShownType(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """An event type. ``schema`` and ``example`` are the JSON that was given; null: none."""
+
+    id: str
+    name: str
+    description: str
+    schema: Any
+    example: Any
+    archived_at: Timestamp | None
+    created_at: Timestamp
+    updated_at: Timestamp
+
+
+class ImportVerdict(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What became of one webhook of the document, and why."""
+
+    name: str
+    verdict: str
+    reason: str | None
+
+
+class ImportVerdicts(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """One for each webhook, in the document's order."""
+
+    data: list[ImportVerdict]
+
+
 _new = msgspec.json.Decoder(NewType)
 _change = msgspec.json.Decoder(TypeChange)
 
 
 @blueprint.post("/event-types")
-@operation(Scope.ENDPOINTS_WRITE, body=NewType, status=201)
+@operation(Scope.ENDPOINTS_WRITE, body=NewType, answer=ShownType, status=201)
 def create() -> Response:
     """Add an event type."""
     wanted = bodies.read_struct(_new, MOST_BYTES)
@@ -62,7 +90,7 @@ def create() -> Response:
 
 
 @blueprint.get("/event-types")
-@operation(Scope.ENDPOINTS_READ, parameters=(TENANT, *pages.PARAMETERS))
+@operation(Scope.ENDPOINTS_READ, answer=Page[ShownType], parameters=(TENANT, *pages.PARAMETERS))
 def list_() -> Response:
     """The tenant's event types, newest first."""
     pages.check_parameters("tenant", "limit", "cursor")
@@ -71,7 +99,7 @@ def list_() -> Response:
 
 
 @blueprint.get("/event-types/<name>")
-@operation(Scope.ENDPOINTS_READ, parameters=(TENANT,))
+@operation(Scope.ENDPOINTS_READ, answer=ShownType, parameters=(TENANT,))
 def read(name: str) -> Response:
     """One event type, by its name."""
     pages.check_parameters("tenant")
@@ -79,7 +107,7 @@ def read(name: str) -> Response:
 
 
 @blueprint.patch("/event-types/<name>")
-@operation(Scope.ENDPOINTS_WRITE, body=TypeChange, parameters=(TENANT,))
+@operation(Scope.ENDPOINTS_WRITE, body=TypeChange, answer=ShownType, parameters=(TENANT,))
 def update(name: str) -> Response:
     """Change what is given; emits follow within two seconds."""
     pages.check_parameters("tenant")
@@ -104,6 +132,7 @@ def delete(name: str) -> tuple[str, int]:
 @operation(
     Scope.ENDPOINTS_WRITE,
     body=dict[str, Any],
+    answer=ImportVerdicts,
     parameters=(TENANT, Parameter("dry_run", "true: say what would be done, and do nothing")),
 )
 def import_() -> Response:
@@ -120,11 +149,11 @@ def import_() -> Response:
         raise Problem.of_field(400, "body", f"it is not JSON in UTF-8: {error}") from error
     except EventTypeError as error:
         raise Problem.of_field(422, error.field, error.message) from error
-    return answer({"data": [_verdict(each) for each in found]})
+    return answer(ImportVerdicts(data=[_verdict(each) for each in found]))
 
 
-def _verdict(found: event_types.Imported) -> dict[str, Any]:
-    return {"name": found.name, "verdict": found.verdict, "reason": found.reason}
+def _verdict(found: event_types.Imported) -> ImportVerdict:
+    return ImportVerdict(name=found.name, verdict=found.verdict, reason=found.reason)
 
 
 def _tenant() -> Tenant:
@@ -157,14 +186,14 @@ def _texts(schema: msgspec.Raw, example: msgspec.Raw) -> dict[str, Any]:
         raise Problem.of_field(400, "body", f"it is not UTF-8: {error.reason}") from error
 
 
-def _shown(row: EventType) -> dict[str, Any]:
-    return {
-        "id": ids.encode(ids.EVENT_TYPE, row.id),
-        "name": row.name,
-        "description": row.description,
-        "schema": None if row.schema is None else msgspec.Raw(row.schema.encode()),
-        "example": None if row.example is None else msgspec.Raw(row.example.encode()),
-        "archived_at": timestamp(row.archived_at),
-        "created_at": timestamp(row.created_at),
-        "updated_at": timestamp(row.updated_at),
-    }
+def _shown(row: EventType) -> ShownType:
+    return ShownType(
+        id=ids.encode(ids.EVENT_TYPE, row.id),
+        name=row.name,
+        description=row.description,
+        schema=None if row.schema is None else msgspec.Raw(row.schema.encode()),
+        example=None if row.example is None else msgspec.Raw(row.example.encode()),
+        archived_at=timestamp(row.archived_at),
+        created_at=rfc3339(row.created_at),
+        updated_at=rfc3339(row.updated_at),
+    )

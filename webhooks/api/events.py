@@ -9,13 +9,21 @@ from uuid import UUID
 
 import msgspec
 from flask import Blueprint, Response, current_app, request, url_for
+from msgspec import UNSET
 from sqlalchemy import func, select
 
 from webhooks import events, fanouts, ids
 from webhooks.api import bodies, delivery_lists, pages
 from webhooks.api.authentication import acting_tenant, credential
-from webhooks.api.bodies import BYTE_ORDER_MARK, Invalid, Malformed, answer, timestamp
+from webhooks.api.bodies import BYTE_ORDER_MARK, Invalid, Malformed, answer, rfc3339
 from webhooks.api.delivery_lists import Delivery, Filter
+from webhooks.api.event_answers import (
+    AcceptedEvent,
+    BatchItem,
+    BatchItems,
+    EventDetails,
+    Fanout,
+)
 from webhooks.api.operations import operation
 from webhooks.api.pages import Page
 from webhooks.api.problems import FieldError, Problem, not_found
@@ -48,7 +56,7 @@ _array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 @blueprint.post("/events")
-@operation(Scope.EVENTS_WRITE, body=Envelope, status=202, own_keys=True)
+@operation(Scope.EVENTS_WRITE, body=Envelope, answer=AcceptedEvent, status=202, own_keys=True)
 def emit() -> Response:
     """Accept one event. 202: it is durable, and so is a delivery for each matching endpoint."""
     _refuse_delivery()
@@ -72,7 +80,7 @@ def emit() -> Response:
 
 
 @blueprint.post("/events/batch")
-@operation(Scope.EVENTS_WRITE, body=list[Envelope], own_keys=True)
+@operation(Scope.EVENTS_WRITE, body=list[Envelope], answer=BatchItems, own_keys=True)
 def emit_batch() -> Response:
     """Accept up to 1,000 events; one answer each, in the order sent.
 
@@ -88,18 +96,15 @@ def emit_batch() -> Response:
         stored = events.emit_many(connection, [e for e in checked if isinstance(e, NewEvent)])
     _wake(stored)
     verdicts = iter(stored)
-    return answer(
-        {
-            "data": [
-                _shown_item(next(verdicts)) if isinstance(item, NewEvent) else _refused_item(item)
-                for item in checked
-            ]
-        }
-    )
+    data = [
+        _shown_item(next(verdicts)) if isinstance(item, NewEvent) else _refused_item(item)
+        for item in checked
+    ]
+    return answer(BatchItems(data=data))
 
 
 @blueprint.get("/events/<event_id>")
-@operation(Scope.DELIVERIES_READ)
+@operation(Scope.DELIVERIES_READ, answer=EventDetails)
 def read(event_id: str) -> Response:
     """An event without its payload, and the first page of its deliveries.
 
@@ -117,21 +122,21 @@ def read(event_id: str) -> Response:
     with psycopg_connection() as connection:
         fanout = fanouts.progress(connection, row.tenant_id, row.id)
     return answer(
-        {
-            "id": event_id,
-            "tenant": row.tenant,
-            "type": row.type,
-            "created_at": timestamp(row.created_at),
-            "payload_bytes": row.payload_bytes,
-            "payload_url": url_for(".payload", event_id=event_id),
-            **({"fanout": {"expanded": fanout.expanded, "of": fanout.of}} if fanout else {}),
-            "deliveries": _deliveries(row.id),
-        }
+        EventDetails(
+            id=event_id,
+            tenant=row.tenant,
+            type=row.type,
+            created_at=rfc3339(row.created_at),
+            payload_bytes=row.payload_bytes,
+            payload_url=url_for(".payload", event_id=event_id),
+            fanout=Fanout(expanded=fanout.expanded, of=fanout.of) if fanout else UNSET,
+            deliveries=_deliveries(row.id),
+        )
     )
 
 
 @blueprint.get("/events/<event_id>/payload")
-@operation(Scope.DELIVERIES_READ)
+@operation(Scope.DELIVERIES_READ, answer=msgspec.Raw)
 def payload(event_id: str) -> Response:
     """The payload, byte for byte as it was accepted; 410 when it is not kept any more."""
     found: bytes | None = _find(event_id, Event.payload).payload
@@ -265,22 +270,25 @@ def _wake(stored: Iterable[Accepted | Conflict]) -> None:
         current_app.extensions["webhooks_notifier"].notify(fan_out=is_large)
 
 
-def _shown(accepted: Accepted) -> dict[str, Any]:
-    return {
-        "id": ids.encode(ids.EVENT, accepted.id),
-        "deliveries": accepted.deliveries,
-        "duplicate": accepted.duplicate,
-    }
+def _shown(accepted: Accepted) -> AcceptedEvent:
+    return AcceptedEvent(
+        id=ids.encode(ids.EVENT, accepted.id),
+        deliveries=accepted.deliveries,
+        duplicate=accepted.duplicate,
+    )
 
 
-def _shown_item(verdict: Accepted | Conflict) -> dict[str, Any]:
+def _shown_item(verdict: Accepted | Conflict) -> BatchItem:
     if isinstance(verdict, Accepted):
-        return {"status": 202, **_shown(verdict)}
+        return BatchItem(
+            status=202,
+            id=ids.encode(ids.EVENT, verdict.id),
+            deliveries=verdict.deliveries,
+            duplicate=verdict.duplicate,
+        )
     return _refused_item(Problem.of_field(409, "idempotency_key", str(verdict)))
 
 
-def _refused_item(problem: Problem) -> dict[str, Any]:
-    return {
-        "status": problem.status,
-        "errors": problem.errors or [FieldError("body", str(problem))],
-    }
+def _refused_item(problem: Problem) -> BatchItem:
+    errors = list(problem.errors) or [FieldError("body", str(problem))]
+    return BatchItem(status=problem.status, errors=errors)

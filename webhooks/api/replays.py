@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -14,14 +13,15 @@ from sqlalchemy import select
 from webhooks import ids, replays
 from webhooks.api import bodies, delivery_filters, pages
 from webhooks.api.authentication import credential, tenant_to_change, tenant_to_read
-from webhooks.api.bodies import answer, timestamp
+from webhooks.api.bodies import answer
 from webhooks.api.operations import Parameter, operation
+from webhooks.api.pages import Page
 from webhooks.api.problems import Problem, not_found
+from webhooks.api.replay_answers import ReplayPlan, ShownReplay, job_of, shown
 from webhooks.attempt import FINISHED, ErrorClass, Status
 from webhooks.events import EventError, check_type
-from webhooks.models import Replay, Tenant
-from webhooks.models import db as database
-from webhooks.replays import LONG_AGO, Job, Wanted
+from webhooks.models import Replay
+from webhooks.replays import LONG_AGO, Wanted
 from webhooks.scopes import Scope
 from webhooks.web_database import psycopg_connection
 
@@ -65,7 +65,7 @@ _new = msgspec.json.Decoder(NewReplay)
 
 
 @blueprint.post("/replays/dry-run")
-@operation(Scope.DELIVERIES_REPLAY, body=Selection)
+@operation(Scope.DELIVERIES_REPLAY, body=Selection, answer=ReplayPlan)
 def dry_run() -> Response:
     """How many it would be, which, and what would be skipped for what reason. Nothing changes."""
     wanted = _wanted(bodies.read_struct(_selection))
@@ -75,18 +75,18 @@ def dry_run() -> Response:
     except psycopg.errors.QueryCanceled as error:
         raise Problem(422, pages.TOO_SLOW) from error
     return answer(
-        {
-            "matching": found.matching,
-            "replayed": found.replayed,
-            "skipped": found.skipped,
-            "sample": [ids.encode(ids.DELIVERY, each) for each in found.sample],
-            "complete": found.complete,
-        }
+        ReplayPlan(
+            matching=found.matching,
+            replayed=found.replayed,
+            skipped=dict(found.skipped),
+            sample=[ids.encode(ids.DELIVERY, each) for each in found.sample],
+            complete=found.complete,
+        )
     )
 
 
 @blueprint.post("/replays")
-@operation(Scope.DELIVERIES_REPLAY, body=NewReplay, status=201)
+@operation(Scope.DELIVERIES_REPLAY, body=NewReplay, answer=ShownReplay, status=201)
 def create() -> Response:
     """Make a replay. What finishes after this moment is not among it."""
     wanted = bodies.read_struct(_new)
@@ -97,12 +97,13 @@ def create() -> Response:
             stop_share=wanted.stop_share if wanted.canary else None, actor=credential().actor,
         )  # fmt: skip
     location = {"Location": url_for(".read", replay_id=ids.encode(ids.REPLAY, job["id"]))}
-    return answer(_shown(job), 201, location)
+    return answer(shown(job), 201, location)
 
 
 @blueprint.get("/replays")
 @operation(
     Scope.DELIVERIES_READ,
+    answer=Page[ShownReplay],
     parameters=(
         Parameter("tenant", "Those of this tenant; for a key of all tenants"), *pages.PARAMETERS,
     ),
@@ -114,11 +115,11 @@ def list_() -> Response:
     tenant_id = tenant_to_read(request.args.get("tenant"))
     if tenant_id is not None:
         query = query.where(Replay.tenant_id == tenant_id)
-    return answer(pages.by_id(query, Replay.id, lambda row: _shown(_columns(row[0]))))
+    return answer(pages.by_id(query, Replay.id, lambda row: shown(job_of(row[0]))))
 
 
 @blueprint.get("/replays/<replay_id>")
-@operation(Scope.DELIVERIES_READ)
+@operation(Scope.DELIVERIES_READ, answer=ShownReplay)
 def read(replay_id: str) -> Response:
     """One replay: how far it is, and what it skipped."""
     try:
@@ -126,32 +127,32 @@ def read(replay_id: str) -> Response:
             found = replays.find(connection, _decoded(replay_id), credential().only_tenant)
     except replays.Missing as error:
         raise not_found("replay") from error
-    return answer(_shown(found))
+    return answer(shown(found))
 
 
 @blueprint.post("/replays/<replay_id>/start")
-@operation(Scope.DELIVERIES_REPLAY)
+@operation(Scope.DELIVERIES_REPLAY, answer=ShownReplay)
 def start(replay_id: str) -> Response:
     """Begin a planned one."""
     return _act("start", replay_id)
 
 
 @blueprint.post("/replays/<replay_id>/pause")
-@operation(Scope.DELIVERIES_REPLAY)
+@operation(Scope.DELIVERIES_REPLAY, answer=ShownReplay)
 def pause(replay_id: str) -> Response:
     """Take nothing more for now; what is in the queue already goes on."""
     return _act("pause", replay_id)
 
 
 @blueprint.post("/replays/<replay_id>/resume")
-@operation(Scope.DELIVERIES_REPLAY)
+@operation(Scope.DELIVERIES_REPLAY, answer=ShownReplay)
 def resume(replay_id: str) -> Response:
     """Go on, also with one that its canary has stopped."""
     return _act("resume", replay_id)
 
 
 @blueprint.post("/replays/<replay_id>/cancel")
-@operation(Scope.DELIVERIES_REPLAY)
+@operation(Scope.DELIVERIES_REPLAY, answer=ShownReplay)
 def cancel(replay_id: str) -> Response:
     """Take nothing more for good; what is in the queue already goes on."""
     return _act("cancel", replay_id)
@@ -167,7 +168,7 @@ def _act(verb: str, replay_id: str) -> Response:
     except replays.Refused as error:
         raise Problem(409, str(error)) from error
     current_app.extensions["webhooks_notifier"].notify(fan_out=True)
-    return answer(_shown(job))
+    return answer(shown(job))
 
 
 def _decoded(replay_id: str) -> UUID:
@@ -227,38 +228,6 @@ def _check_numbers(wanted: NewReplay) -> None:
     rate = wanted.per_second
     if rate is not None and not LEAST_PER_SECOND <= rate <= MOST_PER_SECOND:
         raise _refused("per_second", f"{rate:g} is not {LEAST_PER_SECOND} to {MOST_PER_SECOND:,}")
-
-
-def _columns(row: Replay) -> Job:
-    return {column.name: getattr(row, column.name) for column in Replay.__table__.columns}
-
-
-def _shown(job: Job) -> dict[str, Any]:
-    tenant = database.session.get(Tenant, job["tenant_id"]) if job["tenant_id"] else None
-    codes = None if job["lowest_code"] is None else [job["lowest_code"], job["highest_code"]]
-    endpoint = job["endpoint_id"]
-    return {
-        "id": ids.encode(ids.REPLAY, job["id"]),
-        "tenant": tenant.key if tenant else None,
-        "state": job["state"],
-        "reason": job["reason"],
-        "status": job["status"],
-        "endpoint": None if endpoint is None else ids.encode(ids.ENDPOINT, endpoint),
-        "event_type": job["event_type"],
-        "error_class": job["error_class"],
-        "status_codes": codes,
-        "from": None if job["finished_from"] == LONG_AGO else timestamp(job["finished_from"]),
-        "to": timestamp(job["finished_to"]),
-        "per_second": job["per_second"],
-        "stop_share": job["stop_share"],
-        "replayed": job["replayed"],
-        "skipped": job["skipped"],
-        "reached": None if job["place_at"] == LONG_AGO else timestamp(job["place_at"]),
-        "created_at": timestamp(job["created_at"]),
-        "created_by": job["created_by"],
-        "started_at": timestamp(job["started_at"]),
-        "ended_at": timestamp(job["ended_at"]),
-    }
 
 
 def _refused(name: str, message: str) -> Problem:

@@ -10,8 +10,9 @@ from sqlalchemy import select
 from webhooks import filters, ids, subscriptions
 from webhooks.api import bodies, endpoint_rows, pages
 from webhooks.api.authentication import credential, tenant_to_read
-from webhooks.api.bodies import answer, timestamp
+from webhooks.api.bodies import Timestamp, answer, rfc3339
 from webhooks.api.operations import Parameter, operation
+from webhooks.api.pages import Page
 from webhooks.api.problems import Problem, not_found
 from webhooks.endpoint_fields import EndpointError
 from webhooks.filters import FilterError
@@ -60,7 +61,7 @@ class ShownSubscription(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     endpoint: str
     event_type: str
     filter: str | None
-    created_at: str
+    created_at: Timestamp
 
 
 _new = msgspec.json.Decoder(NewSubscription)
@@ -87,6 +88,7 @@ def create() -> Response:
 @blueprint.get("/subscriptions")
 @operation(
     Scope.ENDPOINTS_READ,
+    answer=Page[ShownSubscription],
     parameters=(
         Parameter("endpoint", "Those of this endpoint (ep_…)"),
         Parameter("tenant", "Those of this tenant; for a key of all tenants"),
@@ -180,5 +182,5 @@ def _shown(row: Subscription) -> ShownSubscription:
         endpoint=ids.encode(ids.ENDPOINT, row.endpoint_id),
         event_type=row.pattern,
         filter=row.filter,
-        created_at=timestamp(row.created_at) or "",
+        created_at=rfc3339(row.created_at),
     )
