@@ -13,7 +13,7 @@ from webhooks import deliveries
 from webhooks.attempt import Claim, ErrorClass
 from webhooks.db import transaction
 from webhooks.deliveries import Missing, Refused, Settlement
-from webhooks.deliveries.operator import PENDING_BELOW, SCHEDULED_AFTER
+from webhooks.deliveries.cancelling import PENDING_BELOW, SCHEDULED_AFTER
 
 
 def finish(connection: psycopg.Connection, worker_id: UUID, *, dead: bool) -> Claim:

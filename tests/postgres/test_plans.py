@@ -14,7 +14,7 @@ import pytest
 from tests.queue import claim, delivered, emit, make_endpoint, register
 from webhooks import fanouts, workers
 from webhooks.db import INDEXES_ONLY, transaction
-from webhooks.deliveries import claims, health, operator, recovery, settlement, targets
+from webhooks.deliveries import cancelling, claims, health, operator, recovery, settlement, targets
 from webhooks.deliveries.claims import PICK, SETTINGS
 from webhooks.deliveries.scan import SCAN, THE_END
 
@@ -183,9 +183,9 @@ STATEMENTS: dict[str, tuple[str, Any]] = {
     "return lost": (recovery.RETURN_LOST, {"ids": [NOBODY]}),
     "bury lost": (recovery.BURY_LOST, {"ids": [NOBODY]}),
     "still orphaned": (recovery.STILL_ORPHANED, {"ids": [NOBODY]}),
-    "cancel": (operator.CANCEL, {"ids": [NOBODY], "reason": "x"}),
+    "cancel": (cancelling.CANCEL, {"ids": [NOBODY], "reason": "x"}),
     "retry now": (operator.RETRY_NOW, {"id": NOBODY}),
-    "of endpoint": (operator.OF_ENDPOINT, {"shard": 1, "endpoint": NOBODY, "rows": 500}),
+    "of endpoint": (cancelling.OF_ENDPOINT, {"shard": 1, "endpoint": NOBODY, "rows": 500}),
     "expand": (fanouts.TAKE, {"chunk": 1000, "tenant": NOBODY}),
 }  # fmt: skip
 

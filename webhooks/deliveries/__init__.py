@@ -5,6 +5,7 @@ a retry falls due or a worker dies, cancel, replay and retry_now are a person's.
 """
 
 from webhooks.deliveries.bulk import advance as advance_replay
+from webhooks.deliveries.cancelling import cancel_chunks, cancel_endpoint, cancel_orphans
 from webhooks.deliveries.claims import Batch, Fenced, claim
 from webhooks.deliveries.expiry import MOST_COUNTED, cancel_event, expire, expiring
 from webhooks.deliveries.health import show_closed
@@ -13,9 +14,6 @@ from webhooks.deliveries.operator import (
     Missing,
     Refused,
     cancel,
-    cancel_chunks,
-    cancel_endpoint,
-    cancel_orphans,
     replay,
     retry_now,
 )

@@ -8,7 +8,7 @@ from uuid import UUID
 import psycopg
 
 from webhooks.db import transaction
-from webhooks.deliveries.operator import CANCEL
+from webhooks.deliveries.cancelling import CANCEL
 from webhooks.deliveries.settlement import with_partitions
 
 CHUNK = 500
