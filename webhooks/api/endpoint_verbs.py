@@ -79,7 +79,7 @@ def resume(endpoint_id: str) -> Response:
 
 
 @blueprint.post("/endpoints/<endpoint_id>/test")
-@operation(Scope.ENDPOINTS_WRITE, body=Trial, answer=DeliveryWithAttempts)
+@operation(Scope.ENDPOINTS_WRITE, body=Trial, answer=DeliveryWithAttempts, also=(202,))
 def test(endpoint_id: str) -> Response:
     """Send it an event of its own, and answer with the delivery once an attempt has ended.
 

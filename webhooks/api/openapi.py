@@ -27,7 +27,8 @@ PROBLEM = {"$ref": "#/components/schemas/Problem"}
 BODILESS = (204,)
 # Which answers any route may give, and which only those with a body or an id.
 ALWAYS = (401, 422, 429, 503)
-WITH_BODY = (400, 409, 413, 415)
+WITH_BODY = (400, 413, 415)
+READING = "get"
 
 _PART = re.compile(r"<(\w+)>")
 _ID = rf"[0-7][{ids.ALPHABET}]{{{ids.LENGTH - 1}}}"
@@ -71,7 +72,7 @@ def build(app: Flask) -> dict[str, Any]:
     }
     paths: dict[str, dict[str, Any]] = {}
     for path, method, found, view in routes:
-        paths.setdefault(path, {})[method] = _operation(path, found, view, by_type)
+        paths.setdefault(path, {})[method] = _operation(path, method, found, view, by_type)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -109,7 +110,11 @@ def _path(rule: Rule) -> str:
 
 
 def _operation(
-    path: str, found: Operation, view: Callable[..., Any], by_type: Mapping[str, Any]
+    path: str,
+    method: str,
+    found: Operation,
+    view: Callable[..., Any],
+    by_type: Mapping[str, Any],
 ) -> dict[str, Any]:
     text = " ".join((view.__doc__ or "").split()).replace("``", "`")
     names = re.findall(r"{(\w+)}", path)
@@ -119,7 +124,7 @@ def _operation(
         "summary": re.split("[.:;]", text.replace("`", ""))[0],
         "description": _description(text, found),
         "parameters": [*map(_in_path, names), *map(_in_query, found.parameters)],
-        "responses": _responses(path, found, by_type),
+        "responses": _responses(path, method, found, by_type),
     }  # fmt: skip
     if found.public:
         described["security"] = []
@@ -152,16 +157,20 @@ def _in_query(parameter: Parameter) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _responses(path: str, found: Operation, by_type: Mapping[str, Any]) -> dict[str, Any]:
+def _responses(
+    path: str, method: str, found: Operation, by_type: Mapping[str, Any]
+) -> dict[str, Any]:
     good: dict[str, Any] = {"description": "Done"}
     if found.status not in BODILESS:
         schema = {} if found.answer is None else by_type[repr(found.answer)]
         good["content"] = {JSON: {"schema": schema}}
     statuses = {*ALWAYS, *(WITH_BODY if found.body is not None else ())}
+    statuses |= {409} if method != READING else set()
     statuses |= {404} if "{" in path else set()
     statuses |= {403} if found.scope is not None else set()
     bad = {str(status): _problem_answer(status) for status in sorted(statuses)}
-    return {str(found.status): good} | ({} if found.public else bad)
+    usual = {str(status): good for status in (found.status, *found.also)}
+    return usual | ({} if found.public else bad)
 
 
 def _problem_answer(status: int) -> dict[str, Any]:

@@ -25,14 +25,15 @@ class Operation:
     """One route and method. ``scope`` None: any key will do.
 
     ``body`` and ``answer`` are msgspec structs (None: there is none), ``status`` that of
-    the usual answer. ``own_keys``: it looks after idempotency keys by itself; ``public``:
-    it needs no key at all.
+    the usual answer, ``also`` others that look the same. ``own_keys``: it looks after
+    idempotency keys by itself; ``public``: it needs no key at all.
     """
 
     scope: Scope | None
     body: Any = None
     answer: Any = None
     status: int = 200
+    also: Sequence[int] = ()
     parameters: Sequence[Parameter] = ()
     own_keys: bool = False
     public: bool = False
@@ -44,6 +45,7 @@ def operation(
     body: Any = None,
     answer: Any = None,
     status: int = 200,
+    also: Sequence[int] = (),
     parameters: Sequence[Parameter] = (),
     own_keys: bool = False,
     public: bool = False,
@@ -51,7 +53,9 @@ def operation(
     """Say of a view what it needs, takes and answers; its docstring says what it does."""
 
     def describe(view: View) -> View:
-        view.operation = Operation(scope, body, answer, status, parameters, own_keys, public)  # type: ignore[attr-defined]
+        view.operation = Operation(  # type: ignore[attr-defined]
+            scope, body, answer, status, also, parameters, own_keys, public
+        )
         return view
 
     return describe
