@@ -16,6 +16,8 @@ from webhooks.web_database import psycopg_connection
 ERASED = "erased"
 
 EVENT = "UPDATE webhooks.events SET payload = NULL WHERE id = %(event)s RETURNING tenant_id"
+# They quote what receivers said.
+GROUPS = "DELETE FROM webhooks.failure_groups WHERE tenant_id = %(tenant)s"
 # What was done when, and by whom, stays.
 AUDIT = "UPDATE webhooks.audit_log SET detail = '{}' WHERE tenant_id = %(tenant)s"
 KEYS = """
@@ -57,6 +59,7 @@ def erase_tenant(tenant: Tenant, *, actor: str) -> int:
         with transaction(connection, "statement_timeout = '60s'", "webhooks.retention = 'on'"):
             connection.execute(KEYS, {"tenant": tenant_id})
             connection.execute(AUDIT, {"tenant": tenant_id})
+            connection.execute(GROUPS, {"tenant": tenant_id})
         return payloads.erase(connection, tenant_id)
 
 

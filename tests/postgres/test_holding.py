@@ -25,7 +25,7 @@ from tests.queue import (
 from webhooks import deliveries, endpoints, fanouts
 from webhooks.attempt import ErrorClass
 from webhooks.db import EVER_SINCE
-from webhooks.deliveries import NO_CURSOR, Settlement, operator
+from webhooks.deliveries import NO_CURSOR, Settlement, cancelling
 from webhooks.lanes import DEFAULT_RULES, Rules
 from webhooks.models import Endpoint, db
 from webhooks.release import Mode, Release, Unfinished
@@ -206,7 +206,7 @@ def test_a_crash_while_cancelling_leaves_the_endpoint_paused(
 ) -> None:
     """Nothing is sent that was not to be released; doing it again finishes."""
     endpoint = hold(context, connection)
-    work = operator._cancel
+    work = cancelling._cancel
     done: list[int] = []
 
     def crash(*arguments: Any) -> int:
@@ -215,7 +215,7 @@ def test_a_crash_while_cancelling_leaves_the_endpoint_paused(
         done.append(work(*arguments))
         return done[0]
 
-    monkeypatch.setattr(operator, "_cancel", crash)
+    monkeypatch.setattr(cancelling, "_cancel", crash)
     with pytest.raises(ConnectionError):
         endpoints.resume(endpoint, actor="ada", release=Release(Mode.NONE))
     monkeypatch.undo()

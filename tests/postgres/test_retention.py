@@ -369,6 +369,12 @@ def test_an_erased_tenant_is_found_nowhere(app: Flask, connection: psycopg.Conne
             )
         acme = tenants.find("acme")
         assert acme is not None
+        connection.execute(
+            "INSERT INTO webhooks.failure_groups (shard, tenant_id, endpoint_id, fingerprint, "
+            "error_class, detail, first_at, last_at, failures, dead_lettered, last_delivery_id) "
+            "SELECT webhooks.shard_of(id), id, id, '', 'tls', 'canary-words-of-acme', now(), "
+            "now(), 1, 0, id FROM webhooks.tenants WHERE key = 'acme'"
+        )
 
         assert erasure.erase_tenant(acme, actor="ada") == 1
 

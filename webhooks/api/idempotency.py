@@ -24,6 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from webhooks.api.authentication import credential
 from webhooks.api.operations import Operation
 from webhooks.api.problems import Problem
+from webhooks.db import transaction
 from webhooks.events import LONGEST_KEY, EventError, check_idempotency_key
 from webhooks.secrets import Keyring, Place, SecretError
 from webhooks.web_database import psycopg_connection
@@ -129,7 +130,7 @@ def finish(response: Response) -> Response:
     if reservation is None:
         return response
     try:
-        with psycopg_connection() as connection:
+        with psycopg_connection() as connection, transaction(connection):
             if response.status_code < 300:
                 answer = _keyring().encrypt(reservation.place, msgspec.json.encode(_seal(response)))
                 connection.execute(KEEP, reservation.values | {"answer": answer})
@@ -147,7 +148,7 @@ def _keeps_own_keys() -> bool:
 
 
 def _reserve(wanted: Reservation) -> bool:
-    with psycopg_connection() as connection:
+    with psycopg_connection() as connection, transaction(connection):
         return connection.execute(RESERVE, wanted.values).rowcount == 1
 
 
@@ -169,7 +170,7 @@ def _reservation(key: str) -> Reservation:
 
 def _look(wanted: Reservation) -> Response | None:
     """The first request's answer; None while it is being worked on, or if it has failed."""
-    with psycopg_connection() as connection:
+    with psycopg_connection() as connection, transaction(connection):
         row = connection.execute(LOOK, wanted.values).fetchone()
     if row is None:
         return None
