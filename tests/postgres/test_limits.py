@@ -33,7 +33,7 @@ def test_a_bucket_gives_its_burst_and_then_its_rate(connection: psycopg.Connecti
 
     assert [each.allowed for each in taken] == [True, True, True, False]
     assert [each.left for each in taken] == [2, 1, 0, 0]
-    assert taken[3].wait_s == pytest.approx(10, abs=0.5)
+    assert taken[3].wait_s == pytest.approx(10, abs=2)
     assert buckets.take(connection, bucket, "b").allowed
     connection.execute("UPDATE webhooks.buckets SET at = at - interval '10 s'")
     assert buckets.take(connection, bucket, "a").allowed
@@ -83,16 +83,16 @@ def test_no_limit_costs_nothing(settings: Settings, connection: psycopg.Connecti
 
 def test_emits_are_limited_in_each_process(settings: Settings) -> None:
     """One second's worth at once, then the rest is told to wait; nothing of it is stored."""
-    app = limited(settings, emits_per_second=2)
+    app = limited(settings, emits_per_second=1)
     api = Api(app)
 
     answers = [api.post("/events", {"type": "a", "payload": 1}) for _ in range(4)]
 
     codes = [each.status_code for each in answers]
-    assert codes[:2] == [202, 202]
-    assert 429 in codes[2:]
+    assert codes[0] == 202
+    assert 429 in codes[1:]
     refused = answers[codes.index(429)]
-    assert "2 emits a second" in refused.json["detail"]
+    assert "1 emits a second" in refused.json["detail"]
     assert refused.headers["Retry-After"] == "1"
     with app.app_context():
         db.engine.dispose()
@@ -100,11 +100,16 @@ def test_emits_are_limited_in_each_process(settings: Settings) -> None:
 
 def test_the_rate_of_emits_is_exact() -> None:
     """Of a thousand tries at one moment, one second's worth gets through; other keys too."""
-    emits = Emits()
+    now = [1000.0]
+    emits = Emits(lambda: now[0])
     waits = [emits.wait_s(UUID(int=1), 50) for _ in range(1000)]
 
-    assert 50 <= sum(wait == 0 for wait in waits) <= 52
+    assert sum(wait == 0 for wait in waits) == 50
+    assert waits[-1] == pytest.approx(0.02)
     assert emits.wait_s(UUID(int=2), 50) == 0
+    now[0] += 0.021
+    assert emits.wait_s(UUID(int=1), 50) == 0
+    assert emits.wait_s(UUID(int=1), 50) > 0
 
 
 def test_failed_sign_ins_count_for_all_processes(settings: Settings) -> None:
@@ -135,7 +140,7 @@ def test_a_name_and_an_address_are_closed_apart(app: Flask, connection: psycopg.
         for _ in range(10):
             assert throttle.wait_s("ana", "192.0.2.1") == 0
             throttle.failed("ana", "192.0.2.1")
-        assert throttle.wait_s("Ana ", "192.0.2.1") == pytest.approx(30, abs=1)
+        assert throttle.wait_s("Ana ", "192.0.2.1") == pytest.approx(30, abs=5)
         assert throttle.wait_s("ana", "192.0.2.2") == 0
         assert throttle.wait_s("ben", "192.0.2.1") == 0
         for n in range(40):

@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from uuid import UUID
 
 from flask import Response, current_app, g, request
@@ -30,13 +31,14 @@ MOST_KEYS = 10_000
 class Emits:
     """Emits of each key in this process: one second's worth at once. Any thread may use it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._due: OrderedDict[UUID, float] = OrderedDict()
 
     def wait_s(self, key_id: UUID, per_second: int) -> float:
         """Take one; seconds to wait instead when there is none (GCRA, ITU-T I.371)."""
-        now = time.monotonic()
+        now = self._clock()
         with self._lock:
             due = max(self._due.get(key_id, now), now)
             if due - now > 1 - 1 / per_second:
