@@ -47,6 +47,7 @@ SET = """
 UPDATE webhooks.replays
 SET state = %(state)s, started_at = coalesce(started_at, %(started)s::timestamptz),
     ended_at = CASE WHEN %(state)s = 'cancelled' THEN clock_timestamp() END, reason = NULL,
+    stage_at = CASE WHEN %(state)s = 'running' THEN clock_timestamp() ELSE stage_at END,
     -- Who resumes one that its canary has stopped wants the next ones tried.
     stage_ids = CASE WHEN state = 'stopped' THEN '{}' ELSE stage_ids END
 WHERE id = %(id)s RETURNING *

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -216,6 +217,57 @@ def test_a_good_canary_lets_the_rest_go(api: Api, connection: psycopg.Connection
 
     assert [size for size in sizes if size] == [1, 10, 39]
     assert read(api, replay)["state"] == "finished"
+
+
+def test_a_canary_stops_where_the_ladder_takes_days(
+    api: Api, connection: psycopg.Connection
+) -> None:
+    """Ten minutes on, what was tried and waits for its next try has failed; what was not tried
+    at all says nothing, and is waited for.
+    """
+    kill(connection, 100)
+    replay = made(api, canary=True)
+    assert bulk.advance(connection) == 1
+    connection.execute(
+        "UPDATE webhooks.replays SET stage_at = stage_at - interval '11 min', next_at = '-infinity'"
+    )
+    assert bulk.advance(connection) == 0
+    assert read(api, replay)["state"] == "running"
+    worker_id = register(connection)
+    (held,) = claim(connection, worker_id)
+    again = Settlement(held, outcome(ErrorClass.HTTP_5XX, 503), timedelta(hours=1))
+    settlement.settle(connection, worker_id, [again])
+    connection.execute("UPDATE webhooks.replays SET next_at = '-infinity'")
+
+    assert bulk.advance(connection) == 0
+
+    stopped = read(api, replay)
+    assert (stopped["state"], stopped["replayed"]) == ("stopped", 1)
+    assert stopped["reason"] == "1 of the canary's 1 deliveries failed"
+
+
+def test_a_chunk_that_takes_too_long_stops_nothing_else(
+    api: Api, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its replay is put off for a minute; another one goes on at once."""
+    kill(connection, 10)
+    slow, quick = made(api, event_type="test"), made(api, status="cancelled")
+    real = bulk.scan
+
+    def scan(connection: psycopg.Connection, job: Any, rows: int) -> Any:
+        if job["event_type"]:
+            connection.execute("SET LOCAL statement_timeout = '50ms'")
+            connection.execute("SELECT pg_sleep(5)")
+        return real(connection, job, rows)
+
+    monkeypatch.setattr(bulk, "scan", scan)
+    assert [bulk.advance(connection) for _ in range(2)] == [0, 0]
+
+    assert read(api, slow)["state"] == "running"
+    assert read(api, quick)["state"] == "finished"
+    left = one(connection, "SELECT date_part('epoch', next_at - now()) FROM webhooks.replays "
+               "WHERE state = 'running'")  # fmt: skip
+    assert 50 < left <= 60
 
 
 def test_verbs_and_states(app: Flask, api: Api, connection: psycopg.Connection) -> None:

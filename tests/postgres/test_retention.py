@@ -16,10 +16,11 @@ from flask import Flask
 from tests.api import Api
 from tests.canary import Canaries
 from tests.endpoints import create
-from tests.queue import claim, delivered, make_endpoint, one, register
+from tests.queue import claim, delivered, make_endpoint, one, outcome, register
 from webhooks import deliveries, erasure, ids, payloads, retention, tenants
+from webhooks.attempt import ErrorClass
 from webhooks.db import connect
-from webhooks.deliveries import settlement
+from webhooks.deliveries import Settlement, settlement
 from webhooks.doctor import examine
 from webhooks.doctor.finding import Finding, Level
 from webhooks.settings import Settings, SettingsError
@@ -241,6 +242,25 @@ def test_what_could_not_be_delivered_for_too_long_expires(
                                      "FROM webhooks.deliveries").fetchall())  # fmt: skip
     assert states == {old: "cancelled expired", young: "pending "}
     deliveries.replay(connection, old, None, actor="ada")
+    assert deliveries.expire(connection, 30, 32) == 0
+    assert deliveries.expire(connection, 30, 31) == 1
+
+
+def test_what_was_replayed_and_fails_again_has_its_time(connection: psycopg.Connection) -> None:
+    """A failed try after a replay does not make it old again."""
+    make_endpoint(connection)
+    _, (old,) = emit_long_ago(connection, timedelta(days=31))
+    worker_id = register(connection)
+
+    def fail(wait: timedelta | None) -> None:
+        (held,) = claim(connection, worker_id)
+        failed = Settlement(held, outcome(ErrorClass.HTTP_4XX, 404), wait)
+        settlement.settle(connection, worker_id, [failed])
+
+    fail(None)
+    deliveries.replay(connection, old, None, actor="ada")
+    fail(timedelta(hours=1))
+
     assert deliveries.expire(connection, 30, 32) == 0
     assert deliveries.expire(connection, 30, 31) == 1
 

@@ -7,28 +7,33 @@ repeats nothing. Any number of workers may run it; a replay is at one of them at
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
+from psycopg import errors
 from psycopg.rows import namedtuple_row
 
 from webhooks import ids
 from webhooks.attempt import LIVE, Status
-from webhooks.db import retry_tx, transaction
+from webhooks.db import TRANSIENT, transaction
 from webhooks.deliveries import audit
 
 CHUNK = 500
 SCANNED = 5_000
+FEWEST_SCANNED = 500
 CANARY = (1, 10)
 # What has not ended by then says nothing; the others are judged.
 CANARY_WAIT_S = 600.0
 LOOK_AGAIN_S = 1.0
+PUT_OFF_S = 60.0
+
+log = logging.getLogger(__name__)
 
 TAKE = """
 SELECT *, date_part('epoch', clock_timestamp() - stage_at) AS stage_s FROM webhooks.replays
@@ -56,6 +61,7 @@ FROM (
     ORDER BY d.finished_at, d.id LIMIT %(rows)s) d
 CROSS JOIN LATERAL (SELECT
     (%(tenant_id)s::uuid IS NULL OR d.tenant_id = %(tenant_id)s)
+    AND (%(endpoint_id)s::uuid IS NULL OR d.endpoint_id = %(endpoint_id)s)
     AND (%(event_type)s::text IS NULL OR d.event_type = %(event_type)s)
     AND (%(error_class)s::text IS NULL OR d.error_class IS NOT DISTINCT FROM %(error_class)s)
     AND (%(lowest_code)s::int IS NULL OR coalesce(
@@ -77,7 +83,7 @@ RETURNING id
 
 # In the queue first: these are few, and a look over all days would cost more.
 STAGE = """
-SELECT d.status FROM webhooks.deliveries d
+SELECT d.status, d.tries FROM webhooks.deliveries d
 WHERE d.id = ANY (%(ids)s) AND d.finished_at >= %(since)s
 """
 
@@ -112,25 +118,43 @@ class Look(NamedTuple):
 
 
 def advance(connection: psycopg.Connection) -> int:
-    """One chunk of the running replay that is next; how many deliveries went into the queue."""
-    return retry_tx(partial(_advance, connection))
+    """One chunk of the running replay that is next; how many deliveries went into the queue.
+
+    One whose chunk takes too long is put off, so that others, and this worker's other work, go
+    on; what met somebody else's change is tried again in the next round.
+    """
+    at_work: list[UUID] = []
+    try:
+        return _advance(connection, at_work)
+    except errors.QueryCanceled:
+        log.warning("replay %s: a chunk took too long; again in %d s", at_work, PUT_OFF_S)
+        for replay_id in at_work:
+            with transaction(connection):
+                connection.execute(LATER, {"id": replay_id, "wait_s": PUT_OFF_S})
+    except TRANSIENT as error:
+        log.info("replay %s: again in the next round: %s", at_work, error)
+    return 0
 
 
-def scan(connection: psycopg.Connection, job: Mapping[str, Any]) -> list[Look]:
-    """The deliveries that a replay looks at next, at most SCANNED."""
-    statement = SCAN.format(
-        # A literal: the index of what has failed is partial.
-        status=f"'{Status(job['status'])}'",
-        endpoint="" if job["endpoint_id"] is None else OF_ENDPOINT,
-    )
-    return [Look(*row) for row in connection.execute(statement, {**job, "rows": SCANNED})]
+def scan(connection: psycopg.Connection, job: Mapping[str, Any], rows: int = SCANNED) -> list[Look]:
+    """The deliveries that a replay looks at next, at most so many."""
+    status = Status(job["status"])
+    # What has failed has an index by its state: the endpoint's would be read past all that it
+    # was delivered.
+    by_endpoint = job["endpoint_id"] is not None and status is Status.DELIVERED
+    # A literal: that index is partial.
+    statement = SCAN.format(status=f"'{status}'", endpoint=OF_ENDPOINT if by_endpoint else "")
+    return [Look(*row) for row in connection.execute(statement, {**job, "rows": rows})]
 
 
-def _advance(connection: psycopg.Connection) -> int:
+def _advance(connection: psycopg.Connection, at_work: list[UUID]) -> int:
     with transaction(connection, "enable_seqscan = off"):
         with connection.cursor(row_factory=namedtuple_row) as cursor:
-            job = cursor.execute(TAKE).fetchone()
-        if job is None or not _passes_canary(connection, job):
+            job: Any = cursor.execute(TAKE).fetchone()
+        if job is None:
+            return 0
+        at_work.append(job.id)
+        if not _passes_canary(connection, job):
             return 0
         return _replay(connection, job)
 
@@ -140,15 +164,17 @@ def _passes_canary(connection: psycopg.Connection, job: Any) -> bool:
     if not job.stage_ids:
         return True
     values = {"ids": job.stage_ids, "since": job.started_at}
-    statuses = [row[0] for row in connection.execute(STAGE, values)]
-    live = sum(status in LIVE for status in statuses)
-    if live and job.stage_s < CANARY_WAIT_S:
+    found = connection.execute(STAGE, values).fetchall()
+    live = any(status in LIVE for status, _ in found)
+    # What was not even tried says nothing, however long that takes: its lane may be closed.
+    tried = [status for status, tries in found if status not in LIVE or tries]
+    if found and (not tried or (live and job.stage_s < CANARY_WAIT_S)):
         connection.execute(LATER, {"id": job.id, "wait_s": LOOK_AGAIN_S})
         return False
-    failed = sum(status == Status.DEAD_LETTERED for status in statuses)
-    ended = len(statuses) - live
-    if ended and failed / ended > job.stop_share:
-        reason = f"{failed} of the canary's {ended} deliveries failed"
+    # By then a ladder of days may still go on: what waits for its next try has failed so far.
+    failed = sum(status in LIVE or status == Status.DEAD_LETTERED for status in tried)
+    if tried and failed / len(tried) > job.stop_share:
+        reason = f"{failed} of the canary's {len(tried)} deliveries failed"
         connection.execute(STOP, {"id": job.id, "reason": reason})
         _audit(connection, job, "replay.stopped", reason=reason)
         return False
@@ -160,10 +186,11 @@ def _replay(connection: psycopg.Connection, job: Any) -> int:
     stage = job.stage + bool(job.stage_ids)
     in_canary = job.stop_share is not None and stage < len(CANARY)
     most = CANARY[stage] if in_canary else _rows(job.per_second)
-    found = scan(connection, job._asdict())
+    rows = min(SCANNED, max(FEWEST_SCANNED, 2 * most))
+    found = scan(connection, job._asdict(), rows)
     looked, good = _take(found, most)
     moved = _move(connection, good)
-    finished = len(looked) == len(found) < SCANNED
+    finished = len(looked) == len(found) < rows
     skipped = Counter(job.skipped) + Counter(each.skip for each in looked if each.skip)
     if len(good) > len(moved):
         skipped["already replayed"] += len(good) - len(moved)

@@ -14,13 +14,14 @@ from webhooks.deliveries.settlement import with_partitions
 CHUNK = 500
 EXPIRED = "expired"
 
-# One that was replayed has begun anew, and goes when its event does. Skipping what is locked:
+# One that was replayed has begun anew (it has more attempts than its tries since then), and
+# goes when its event does. Skipping what is locked:
 # somebody is at it.
 OLD = """
 SELECT id FROM webhooks.deliveries_queue
 WHERE event_id < webhooks.uuid7_floor(now() - make_interval(days => %(days)s))
   AND worker_id IS NULL
-  AND (trigger = 'schedule'
+  AND (trigger = 'schedule' AND attempts <= tries + coalesce(cardinality(given_back), 0)
        OR event_id < webhooks.uuid7_floor(now() - make_interval(days => %(last)s)))
 ORDER BY event_id LIMIT %(rows)s FOR UPDATE SKIP LOCKED
 """

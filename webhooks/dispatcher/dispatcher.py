@@ -251,15 +251,13 @@ class Dispatcher:
         return self._expand(connection)
 
     def _expand(self, connection: psycopg.Connection) -> float:
-        """One chunk of a bulk replay and of a fan-out; the next round at once to expand more."""
-        if deliveries.advance_replay(connection):
-            self._claimer.wake()
+        """One chunk of a fan-out, the next round at once; else one of a bulk replay."""
         expanded = fanouts.expand(connection)
-        if not expanded:
-            return PROMOTE_EVERY_S
-        metrics.EXPANDED.inc(expanded)
-        self._claimer.wake()
-        return 0.0
+        if expanded:
+            metrics.EXPANDED.inc(expanded)
+        if expanded or deliveries.advance_replay(connection):
+            self._claimer.wake()
+        return 0.0 if expanded else PROMOTE_EVERY_S
 
     def _give_back_strays(self, connection: psycopg.Connection) -> None:
         """Return rows that two rounds running were this worker's and not in its hands.
